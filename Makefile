@@ -1,0 +1,32 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := run
+.PHONY: run test test-all lint clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+run: $(INSTALLED)
+	$(BIN)/python -m fedskew.cli compare fedavg fedprox scaffold fedsam --dataset digits --partition dirichlet:0.1 \
+		--clients 20 --per-round 10 --rounds 20 --out runs/demo --force
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -q
+
+test-all: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 2>&1 | tee test-all.log
+
+lint: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy src/fedskew
+
+clean:
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis test-all.log
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@

@@ -1,0 +1,1 @@
+"""Everything before training: sources, partitions, shards, augmentation."""

@@ -1,0 +1,142 @@
+"""From stored samples to what a network sees: normalisation and random variation, a batch at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from fedskew.errors import UserError, nearest
+
+
+def random_crop(x: Tensor, padding: int, g: Generator, reflect: bool = False) -> Tensor:
+    """Pad by `padding` on all sides, with zeros or mirrored, and cut images of the old size at random places."""
+    batch, channels, height, width = x.shape
+    padded = _mirror(x, padding) if reflect else F.pad(x, (padding,) * 4)
+    tall, wide = padded.shape[2:]
+    top, left = torch.randint(2 * padding + 1, (2, batch), generator=g, device=g.device).to(x.device)
+    # In memory a crop is one run of its image, whose rows are `wide` apart: copying runs beats gathering pixels.
+    run = (channels - 1) * tall * wide + (height - 1) * wide + width
+    starts = torch.arange(batch, device=x.device) * (channels * tall * wide) + top * wide + left
+    runs = padded.view(-1).unfold(0, run, 1).index_select(0, starts)
+    return runs.as_strided((batch, channels, height, width), (run, tall * wide, wide, 1))
+
+
+def random_flip(x: Tensor, g: Generator) -> Tensor:
+    """Mirror every other image, on average, left to right."""
+    flipped = torch.randint(2, (len(x),), generator=g, device=g.device).to(x.device)
+    choice = torch.arange(len(x), device=x.device) + flipped * len(x)
+    return torch.cat((x, x.flip(3))).index_select(0, choice)
+
+
+def cutout(x: Tensor, size: int, g: Generator) -> Tensor:
+    """Zero a square of `size` around a random pixel of each float image, as far as it lies inside."""
+    rows, columns = (
+        _windows(length, size, x.device).index_select(
+            0, torch.randint(length, (len(x),), generator=g, device=g.device).to(x.device)
+        )
+        for length in x.shape[2:]
+    )
+    hole = rows[:, None, :, None] * columns[:, None, None, :]
+    return torch.addcmul(x, x, hole, value=-1)  # x - x * hole: exact, as hole is 0 or 1, and quicker than filling
+
+
+def normalise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """uint8 images to the 0..1 scale, then (x - mean) / std per channel, as float32; empty mean: the scale only."""
+    if mean and len(mean) != x.shape[1]:
+        raise UserError(f"normalise: mean has {len(mean)} numbers and the samples have {x.shape[1]} channels")
+    scale, shift = _affine(mean, std, x.dtype == torch.uint8, x.ndim, x.device)
+    return x.to(torch.float32, copy=True).mul_(scale).add_(shift)
+
+
+@lru_cache(maxsize=32)
+def _affine(
+    mean: tuple[float, ...], std: tuple[float, ...], is_bytes: bool, ndim: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Division by 255, mean and deviation as one factor and one summand that broadcast over channels."""
+    spread = torch.tensor(std or (1.0,), dtype=torch.float64)
+    shift = -torch.tensor(mean or (0.0,), dtype=torch.float64) / spread
+    scale = 1 / (spread * (255 if is_bytes else 1))
+    shape = (-1, *(1,) * (ndim - 2))
+    return scale.to(device, torch.float32).view(shape), shift.to(device, torch.float32).view(shape)
+
+
+@lru_cache(maxsize=32)
+def _windows(length: int, size: int, device: torch.device) -> Tensor:
+    """Row i marks with 1.0 which of `length` places a window of `size` around place i covers."""
+    offset = torch.arange(length)[None, :] - torch.arange(length)[:, None] + size // 2
+    return ((offset >= 0) & (offset < size)).to(device, torch.float32)
+
+
+def _mirror(x: Tensor, padding: int) -> Tensor:
+    """Reflection padding, which torch lacks for bytes."""
+    for dim in (2, 3):
+        side = x.shape[dim]
+        if padding >= side:
+            raise UserError(f"augment: images of side {side} cannot be mirrored by crop={padding} pixels")
+        before, after = x.narrow(dim, 1, padding), x.narrow(dim, side - 1 - padding, padding)
+        x = torch.cat((before.flip(dim), x, after.flip(dim)), dim)
+    return x
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random variation in training: crop by so many pixels, flip, and cutout of a square of that size; 0 is off."""
+
+    crop: int = 4
+    flip: bool = True
+    cutout: int = 16
+    reflect: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("crop", "cutout"):
+            if getattr(self, name) < 0:
+                raise UserError(f"augment: {name} is {getattr(self, name)} and must be at least 0")
+
+
+@dataclass(frozen=True)
+class View:
+    """How stored samples are shown to a network; text (int64) passes through, as do floats without a mean."""
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    augment: Augment | None = None
+
+    def train(self, x: Tensor, g: Generator) -> Tensor:
+        """A training batch, varied at random if the view says so."""
+        vary = self.augment
+        if vary is None or x.ndim != 4:
+            return self.eval(x)
+        if vary.crop:
+            x = random_crop(x, vary.crop, g, vary.reflect)
+        if vary.flip:
+            x = random_flip(x, g)
+        x = self.eval(x)
+        return cutout(x, vary.cutout, g) if vary.cutout else x
+
+    def eval(self, x: Tensor) -> Tensor:
+        """The same without variation."""
+        if x.dtype == torch.uint8 or (self.mean and x.is_floating_point()):
+            return normalise(x, self.mean, self.std)
+        return x
+
+
+_PRESETS: dict[str, View] = {
+    "none": View(),
+    "standard": View(augment=Augment(cutout=0)),
+    "fedlmd-cifar10": View((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), Augment()),
+    "fedlmd-cifar100": View((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), Augment()),
+    "fedlmd-mnist": View((0.1307,), (0.3081,), Augment()),
+    "fedlmd-cinic10": View((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587), Augment(cutout=0, reflect=True)),
+}
+
+
+def view(preset: str, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()) -> View:
+    """The view a preset stands for; those named after a paper bring its mean and deviation, others take these."""
+    if preset not in _PRESETS:
+        raise UserError(f"augment preset '{preset}' is unknown{nearest(preset, _PRESETS)}")
+    found = _PRESETS[preset]
+    return found if found.mean else replace(found, mean=mean, std=std)

@@ -1,0 +1,236 @@
+"""Who gets which sample: labels -> one index array per client. Pure numpy, a function of its arguments."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedskew import seeds
+from fedskew.data.dirichlet import dirichlet, dirichlet_client
+from fedskew.data.groups import Parts, by_class, by_owner, check_labels, class_sizes
+from fedskew.data.options import check_names, positive, whole
+from fedskew.errors import UserError, nearest
+
+# legacy=True replays streams that other people published, so it makes its randomness as they did, outside seeds.py.
+
+
+def partition(labels: np.ndarray, classes: int, clients: int, name: str, seed: int, **options: Any) -> Parts:
+    """Split samples among clients by the rule `name`; see PARTITIONS for the rules and their options."""
+    if name not in PARTITIONS:
+        raise UserError(f"partition '{name}' is unknown{nearest(name, PARTITIONS)}")
+    where = f"partition '{name}'"
+    check_names(PARTITIONS[name], options, where)
+    classes, clients = whole(classes, "classes", where), whole(clients, "clients", where)
+    labels = check_labels(labels, classes, where)
+    if clients > len(labels):
+        raise UserError(f"{where}: clients is {clients}, more than the {len(labels)} samples there are")
+    return PARTITIONS[name](labels, classes, clients, seed, **options)
+
+
+def counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) -> np.ndarray:
+    """Samples per client and class, int64 [clients, classes]."""
+    flat = np.concatenate(parts) if len(parts) else np.empty(0, dtype=np.int64)
+    owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    cell = owner * classes + np.asarray(labels)[flat]
+    return np.bincount(cell, minlength=len(parts) * classes).reshape(len(parts), classes)
+
+
+def participants_fedntd(clients: int, per_round: int, round: int) -> np.ndarray:
+    """The clients FedNTD and FedLMD ask in a round: the same for every method and seed."""
+    if not 1 <= per_round <= clients:
+        raise UserError(f"participants_fedntd: per_round is {per_round} and must lie in 1..{clients}")
+    return np.random.RandomState(round).choice(clients, per_round, replace=False)
+
+
+def iid(labels: np.ndarray, classes: int, clients: int, seed: int) -> Parts:
+    """Equal sizes, no skew."""
+    del classes
+    rng = seeds.numpy_generator(seed, "partition", "iid")
+    return by_owner(rng.permutation(np.arange(len(labels)) % clients), clients)
+
+
+def sharding(labels: np.ndarray, classes: int, clients: int, seed: int, *, s: int, legacy: bool = False) -> Parts:
+    """Each client gets `s` of the equal runs that every class is cut into (FedNTD, FedLMD).
+
+    Which labels a client gets depends on seed, clients, classes and `s` only, so the test set, split with the
+    same seed, falls to the same clients.
+    """
+    where = "partition 'sharding'"
+    per_class, rest = divmod(whole(s, "s", where) * clients, classes)
+    if rest:
+        raise UserError(f"{where}: s*clients is {s}*{clients}, which must be a multiple of the {classes} classes")
+    sizes = class_sizes(labels, classes)
+    if sizes.min() < per_class:
+        poorest = int(sizes.argmin())
+        raise UserError(f"{where}: s={s} needs {per_class} samples of every class, and class {poorest} has {sizes[poorest]}")
+    shards = [_runs(pool, per_class) for pool in by_class(labels, classes)]
+    if legacy:
+        table = list(range(classes)) * per_class
+        random.Random(seed).shuffle(table)
+        stream = np.random.RandomState(seed)
+
+        def take(label: int) -> np.ndarray:
+            return shards[label].pop(stream.choice(len(shards[label]), replace=False))
+    else:
+        rng = seeds.numpy_generator(seed, "partition", "sharding", "labels")
+        table = rng.permutation(np.tile(np.arange(classes), per_class)).tolist()
+        rng = seeds.numpy_generator(seed, "partition", "sharding", "shards")
+
+        def take(label: int) -> np.ndarray:
+            return shards[label].pop(rng.integers(len(shards[label])))
+
+    return [np.concatenate([take(label) for label in table[k * s : (k + 1) * s]]) for k in range(clients)]
+
+
+def _runs(pool: np.ndarray, number: int) -> list[np.ndarray]:
+    """`pool` in `number` equal runs; what is left at its end goes to the first runs, one sample each."""
+    even = len(pool) // number * number
+    runs = list(pool[:even].reshape(number, -1))
+    for i, sample in enumerate(pool[even:]):
+        runs[i] = np.append(runs[i], sample)
+    return runs
+
+
+def labels_per_client(
+    labels: np.ndarray, classes: int, clients: int, seed: int, *, k: int, legacy: bool = False
+) -> Parts:
+    """Client i holds class i mod C and k-1 others; each class is split evenly among its holders (NIID-Bench #C=k).
+
+    With fewer clients than classes the others are first those that nobody holds, so that no sample is left over;
+    `legacy` draws them as NIID-Bench does and leaves the samples of a class without holder to nobody.
+    """
+    where = "partition 'labels'"
+    if whole(k, "k", where) > classes:
+        raise UserError(f"{where}: k is {k}, more than the {classes} classes")
+    if not legacy and k * clients < classes:
+        raise UserError(f"{where}: k*clients is {k}*{clients}, too few for {classes} classes to have a holder each")
+    if legacy:
+        stream = random.Random(seed)
+        held = [_distinct(client % classes, k, lambda: stream.randint(0, classes - 1)) for client in range(clients)]
+        shuffle: Callable[[np.ndarray], None] = np.random.RandomState(seed).shuffle
+    else:
+        rng = seeds.numpy_generator(seed, "partition", "labels")
+        held = [[client % classes] for client in range(clients)]
+        free = np.bincount([row[0] for row in held], minlength=classes) == 0
+        for row in held:
+            others = rng.permutation(np.delete(np.arange(classes), row[0]))
+            chosen = others[np.argsort(~free[others], kind="stable")][: k - 1]
+            free[chosen] = False
+            row.extend(chosen.tolist())
+        shuffle = rng.shuffle
+    owner = np.full(len(labels), -1)
+    for label, pool in enumerate(by_class(labels, classes)):
+        holders = [client for client, row in enumerate(held) if label in row]
+        if holders:
+            shuffle(pool)
+            for client, piece in zip(holders, np.array_split(pool, len(holders)), strict=True):
+                owner[piece] = client
+    return by_owner(owner, clients)
+
+
+def _distinct(first: int, number: int, draw: Callable[[], int]) -> list[int]:
+    """`first` and what `draw` gives next, without repeats, until there are `number`."""
+    found = [first]
+    while len(found) < number:
+        candidate = draw()
+        if candidate not in found:
+            found.append(candidate)
+    return found
+
+
+def quantity(
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    seed: int,
+    *,
+    s: int,
+    paired: bool = True,
+    balance: bool = False,
+    upper: float = 2.0,
+    legacy: bool = False,
+) -> Parts:
+    """Each client holds `s` classes, in uneven amounts (FedVLS "quantity-based").
+
+    paired: classes are dealt in order, so that groups of s*K/C clients share one set of classes, as FedVLS codes it;
+    otherwise the sets are random. Every holder of a class but the last gets between a tenth and `upper` times an even
+    share (FedVLS: 2 for CIFAR-10, 1 for CIFAR-100 and TinyImageNet), the last one the rest; balance: even shares.
+    """
+    where = "partition 'quantity'"
+    if whole(s, "s", where) > classes:
+        raise UserError(f"{where}: s is {s}, more than the {classes} classes")
+    holders_per_class, rest = divmod(s * clients, classes)
+    if rest:
+        raise UserError(f"{where}: s*clients is {s}*{clients}, which must be a multiple of the {classes} classes")
+    if legacy and (holders_per_class != 2 or not paired or balance):
+        raise UserError(f"{where}: legacy is for paired, unbalanced classes with two holders, here {holders_per_class}")
+    upper = positive(upper, "upper", where)
+    rng = seeds.numpy_generator(seed, "partition", "quantity")
+    stream = np.random.RandomState(seed)
+    quota = np.full(clients, s)
+    owner = np.empty(len(labels), dtype=np.int64)
+    for label, pool in enumerate(by_class(labels, classes)):
+        order = np.arange(clients) if paired else np.lexsort((rng.random(clients), -quota))
+        holders = order[quota[order] > 0][:holders_per_class]
+        quota[holders] -= 1
+        if len(pool) < len(holders):
+            raise UserError(f"{where}: class {label} has {len(pool)} samples for its {len(holders)} holders")
+        if legacy:
+            first = int(stream.randint(max(len(pool) / 20, 1), len(pool) / 2 * upper))
+            amounts = [first, len(pool) - first]
+        else:
+            rng.shuffle(pool)
+            amounts = _even(len(pool), len(holders)) if balance else _uneven(len(pool), len(holders), upper, rng)
+        owner[pool] = np.repeat(holders, amounts)
+    return by_owner(owner, clients)
+
+
+def _even(total: int, number: int) -> list[int]:
+    return [total // number + (i < total % number) for i in range(number)]
+
+
+def _uneven(total: int, number: int, upper: float, rng: np.random.Generator) -> list[int]:
+    """Random amounts from a tenth to `upper` times an even share; each leaves a tenth for those after it."""
+    least = max(total // (10 * number), 1)
+    amounts: list[int] = []
+    for after in range(number - 1, 0, -1):
+        most = min(int(total / number * upper), total - sum(amounts) - after * least)
+        amounts.append(int(rng.integers(least, max(most, least), endpoint=True)))
+    return [*amounts, total - sum(amounts)]
+
+
+def explicit(labels: np.ndarray, classes: int, clients: int, seed: int, *, lists: Sequence[Sequence[int]]) -> Parts:
+    """Index lists written down by the user; samples in no list are used by nobody."""
+    del classes, seed
+    where = "partition 'explicit'"
+    if len(lists) != clients:
+        raise UserError(f"{where}: lists has {len(lists)} entries for {clients} clients")
+    parts = []
+    taken = np.zeros(len(labels), dtype=bool)
+    for client, entry in enumerate(lists):
+        part = np.asarray(entry)
+        if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
+            raise UserError(f"{where}: the list of client {client} must be a plain list of sample numbers")
+        part = part.astype(np.int64)
+        for wrong in part[(part < 0) | (part >= len(labels))][:1]:
+            raise UserError(f"{where}: client {client} names sample {wrong}, outside 0..{len(labels) - 1}")
+        seen, times = np.unique(part, return_counts=True)
+        for wrong in seen[taken[seen] | (times > 1)][:1]:
+            raise UserError(f"{where}: client {client} names sample {wrong}, which is given out already")
+        taken[part] = True
+        parts.append(part)
+    return parts
+
+
+PARTITIONS: dict[str, Callable[..., Parts]] = {
+    "iid": iid,
+    "sharding": sharding,
+    "dirichlet": dirichlet,
+    "dirichlet_client": dirichlet_client,
+    "quantity": quantity,
+    "labels": labels_per_client,
+    "explicit": explicit,
+}

@@ -1,0 +1,104 @@
+"""What each client holds: one flat array of sample numbers and observed labels, cut at offsets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedskew import tree
+from fedskew.data.catalogue import Source, check_labels
+from fedskew.errors import UserError
+from fedskew.types import Shard, Tree
+
+
+@dataclass(frozen=True)
+class Shards:
+    """All clients' data, as int64 tensors: client k has rows offsets[k]..offsets[k+1] of `index` and `y`.
+
+    `index` numbers rows of the shared samples, `y` are labels as observed.
+    """
+
+    index: Tensor
+    y: Tensor
+    offsets: Tensor
+    classes: int
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def shard(self, client: int, x: Tensor) -> Shard:
+        """One client's view; nothing is copied."""
+        if not 0 <= client < len(self):
+            raise UserError(f"client {client} does not exist; clients are 0..{len(self) - 1}")
+        rows = slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+        return Shard(client, x, self.index[rows], self.y[rows], self.classes)
+
+    def sizes(self) -> Tensor:
+        """Samples per client, int64 [clients]."""
+        return self.offsets.diff()
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of everything in here: two runs with one digest saw the same data."""
+        return tree.digest(self._tree())
+
+    def save(self, folder: Path) -> Path:
+        """Write ``shards-<digest>.safetensors`` into `folder`, unless it is there already."""
+        path = folder / f"shards-{self.digest[:12]}.safetensors"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            unfinished = folder / f".{path.name}.{os.getpid()}"
+            save_file(self._tree(), unfinished)
+            os.replace(unfinished, path)
+        return path
+
+    def _tree(self) -> Tree:
+        return {
+            "index": self.index,
+            "y": self.y,
+            "offsets": self.offsets,
+            "classes": torch.tensor(self.classes),
+        }
+
+
+def make(labels: Source | Tensor | np.ndarray, parts: Sequence[np.ndarray], classes: int | None = None) -> Shards:
+    """Shards from a partition: `labels` is the data set, or one observed label for each of its training samples."""
+    if isinstance(labels, Source):
+        y, classes = labels.train.y, labels.classes
+    else:
+        y = torch.as_tensor(labels, dtype=torch.int64)
+    if not parts:
+        raise UserError("shards: the partition has no client")
+    index = torch.from_numpy(np.concatenate(parts).astype(np.int64))
+    if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(y):
+        raise UserError(f"shards: the partition names samples outside 0..{len(y) - 1}")
+    classes = int(y.max()) + 1 if classes is None else classes
+    check_labels(y, classes, "shards")
+    offsets = torch.tensor([0, *(len(part) for part in parts)]).cumsum(0)
+    return Shards(index, y[index], offsets, classes)
+
+
+def load(path: Path) -> Shards:
+    """Read shards back: from their file, or from the folder that holds one such file."""
+    if path.is_dir():
+        found = sorted(path.glob("shards-*.safetensors"))
+        if len(found) != 1:
+            raise UserError(f"'{path}' holds {len(found)} files of shards; name the one to load")
+        path = found[0]
+    try:
+        stored = load_file(path)
+        shards = Shards(stored["index"], stored["y"], stored["offsets"], int(stored["classes"]))
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise UserError(f"'{path}' is missing, damaged or no file of shards ({error})") from error
+    if path.name != f"shards-{shards.digest[:12]}.safetensors":
+        raise UserError(f"'{path}' was changed after it was written: the digest of its content is {shards.digest[:12]}")
+    return shards

@@ -1,0 +1,26 @@
+"""Where data comes from: read a named data set, or take arrays in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedskew.data import readers  # noqa: F401  (entering them into the catalogue)
+from fedskew.data.catalogue import READERS, Known, Source, from_arrays, reader
+from fedskew.data.options import check_names
+from fedskew.errors import UserError, nearest
+
+__all__ = ["Known", "Source", "from_arrays", "known", "load", "reader"]
+
+
+def load(name: str, folder: Path | str | None = None, **options: Any) -> Source:
+    """Read the data set `name`, from files in `folder` if it needs any."""
+    if name not in READERS:
+        raise UserError(f"data set '{name}' is unknown{nearest(name, READERS)}")
+    check_names(READERS[name].read, options, f"data set '{name}'")
+    return READERS[name].read(None if folder is None else Path(folder), **options)
+
+
+def known() -> list[Known]:
+    """All data sets that `load` knows, by name."""
+    return [READERS[name] for name in sorted(READERS)]

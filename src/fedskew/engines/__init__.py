@@ -1,0 +1,1 @@
+"""Ways of asking clients; none knows a method."""

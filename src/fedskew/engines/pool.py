@@ -1,0 +1,209 @@
+"""Worker processes with one thread each: the default engine.
+
+Workers are forked, so they inherit the data and a user's own module; weights, sums and memories pass through shared
+memory. The main process deals out blocks, the longest first, and folds their sums in order.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedskew import codec
+from fedskew.engines.arena import Arena, Place
+from fedskew.errors import UserError
+from fedskew.parts.views import Sums
+from fedskew.types import Broadcast, Keep, Spec, Tree
+from fedskew.work import evaluate
+from fedskew.work.gather import Gathered, ask_block, blocks
+from fedskew.work.site import Site
+from fedskew.work.store import Store
+
+Message = tuple[str, Any, list[Place]]
+
+
+class Pool:
+    """As many workers as there are cores, or as asked for."""
+
+    def __init__(self, site: Site, store: Store, workers: int | None = None) -> None:
+        if "fork" not in multiprocessing.get_all_start_methods():
+            raise UserError("engine 'pool' needs a system that can fork processes, which this one cannot; use 'inline'")
+        self.site, self.store = site, store
+        self._common = Arena()
+        self._workers: list[_Worker] = []
+        for _ in range(workers or os.cpu_count() or 1):
+            self._workers.append(_Worker(site, self._common, [w.pipe for w in self._workers]))
+
+    def ask(self, sent: Sequence[Broadcast]) -> Gathered:
+        cut = blocks(sent)
+        tables = [_Table(block) for block in cut]
+        places = self._publish([t for table in tables for t in table.tensors])
+        samples = self.site.shards.sizes()
+        sizes = [int(samples[[each.client for each in block]].sum()) for block in cut]
+
+        def message(number: int) -> tuple[Any, Sequence[Tensor]]:
+            keeps = {each.client: self.store.get(each.client) for each in cut[number]}
+            head, tensors = codec.flatten({client: keep for client, keep in keeps.items() if keep != Keep()})
+            table = tables[number]
+            return (table.heads, table.weights, [places[id(t)] for t in table.tensors], head), tensors
+
+        gathered = Gathered()
+        for said in self._run("ask", len(cut), message, sizes):
+            keeps, added, greatest, updates = said
+            for client, keep in keeps.items():
+                self.store.put(client, keep)
+            gathered.absorb(Gathered(Sums(added, greatest), updates))
+        return gathered
+
+    def score(self, spec: Spec, weights: Tree) -> dict[str, Any]:
+        pieces = evaluate.slices(self.site)
+        places = self._publish(weights.values())
+        where = {name: places[id(t)] for name, t in weights.items()}
+        message = lambda number: ((codec.flatten(spec)[0], where, pieces[number]), ())  # noqa: E731
+        return evaluate.scores(list(self._run("score", len(pieces), message, [1] * len(pieces))))
+
+    def settle(self, seen: dict[int, int]) -> None:
+        self.store.settle(seen)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+    def _publish(self, tensors: Any) -> dict[int, Place]:
+        """Lay down once, for all workers to read, every tensor that occurs."""
+        different = {id(t): t for t in tensors}
+        return dict(zip(different, self._common.write(different.values()), strict=True))
+
+    def _run(
+        self, kind: str, tasks: int, message: Callable[[int], tuple[Any, Sequence[Tensor]]], sizes: Sequence[int]
+    ) -> Iterator[Any]:
+        """Deal tasks out, the longest first; yields their results in the tasks' own order."""
+        waiting = sorted(range(tasks), key=lambda number: (sizes[number], -number))
+        busy: dict[Connection, tuple[_Worker, int]] = {}
+        idle, done, following = list(self._workers), {}, 0
+        while following < tasks:
+            while idle and waiting:
+                worker, number = idle.pop(), waiting.pop()
+                worker.tell(kind, *message(number))
+                busy[worker.pipe] = (worker, number)
+            for pipe in wait(list(busy)):
+                worker, number = busy.pop(pipe)  # type: ignore[arg-type]
+                done[number] = worker.hear()
+                idle.append(worker)
+            while following in done:
+                yield done.pop(following)
+                following += 1
+
+
+class _Table:
+    """The broadcasts of a block as plain heads; equal weights are named once."""
+
+    def __init__(self, block: Sequence[Broadcast]) -> None:
+        self.heads: list[tuple[Any, int]] = []
+        self.weights: list[list[tuple[str, int]]] = []
+        self.tensors: list[Tensor] = []
+        known: dict[tuple[int, ...], int] = {}
+        for sent in block:
+            same = tuple(map(id, sent.weights.values()))
+            if same not in known:
+                known[same] = len(self.weights)
+                self.weights.append([(name, self._number(t)) for name, t in sent.weights.items()])
+            head, tensors = codec.flatten(replace(sent, weights={}))
+            self.heads.append((head, [self._number(t) for t in tensors], known[same]))  # type: ignore[arg-type]
+
+    def _number(self, tensor: Tensor) -> int:
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+
+class _Worker:
+    """One process and the pipe and memory shared with it."""
+
+    def __init__(self, site: Site, common: Arena, others: list[Connection]) -> None:
+        self._to, self._from = Arena(), Arena()
+        self.pipe, far = multiprocessing.Pipe()
+        arenas = (common, self._to, self._from)
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=_serve, args=(site, far, arenas, [self.pipe, *others]), daemon=True)
+        self.process.start()
+        far.close()
+
+    def tell(self, kind: str, head: Any, tensors: Sequence[Tensor]) -> None:
+        self.pipe.send((kind, head, self._to.write(tensors)))
+
+    def hear(self) -> Any:
+        try:
+            outcome, head, places = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise RuntimeError(
+                f"a worker process ended unexpectedly (exit code {self.process.exitcode}; -9 often means that memory "
+                "ran out); the run can be resumed, perhaps with fewer --workers"
+            ) from None
+        if outcome == "mistake":
+            raise UserError(head)
+        if outcome == "error":
+            raise RuntimeError(f"a worker failed:\n{head}")
+        return codec.rebuild(head, [t.clone() for t in self._from.read(places)])
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.process.join(timeout=5)
+        if self.process.is_alive():
+            self.process.kill()
+
+
+def _serve(site: Site, pipe: Connection, arenas: tuple[Arena, Arena, Arena], others: list[Connection]) -> None:
+    """A worker's life: it ends when the main process closes its end of the pipe, or is gone."""
+    for other in others:
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    common, to, back = arenas
+    while True:
+        try:
+            kind, head, places = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = (_ask if kind == "ask" else _score)(site, head, common, to.read(places))
+            plain, tensors = codec.flatten(answer)
+            reply = ("done", plain, back.write(tensors))
+        except UserError as mistake:
+            reply = ("mistake", str(mistake), [])
+        except Exception:
+            reply = ("error", traceback.format_exc(), [])
+        try:
+            pipe.send(reply)
+        except BrokenPipeError:
+            return
+
+
+def _ask(site: Site, head: Any, common: Arena, tensors: list[Tensor]) -> Any:
+    heads, weights, places, keeps_head = head
+    shared = common.read(places)
+    trees = [{name: shared[number] for name, number in each} for each in weights]
+    sent = [
+        replace(codec.rebuild(each, [shared[n] for n in numbers]), weights=trees[which])
+        for each, numbers, which in heads
+    ]
+    keeps = codec.rebuild(keeps_head, tensors)
+    said, kept = ask_block(site, sent, lambda client: keeps.get(client, Keep()))
+    return kept, said.sums.added, said.sums.greatest, said.updates
+
+
+def _score(site: Site, head: Any, common: Arena, tensors: list[Tensor]) -> Any:
+    del tensors
+    spec, where, piece = head
+    weights = dict(zip(where, common.read(where.values()), strict=True))
+    return evaluate.score_slice(site, codec.rebuild(spec, []), weights, piece)

@@ -1,0 +1,421 @@
+"""From a configuration to a run: data, partition, method, engine, rounds, record; and back again after a kill."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import nn
+
+from fedskew import config as configuration
+from fedskew import record, tree
+from fedskew.config import RunConfig
+from fedskew.data import augment, shards, sources
+from fedskew.data import partition as partitions
+from fedskew.engines.inline import Inline
+from fedskew.engines.pool import Pool
+from fedskew.engines.wire import Wire
+from fedskew.errors import UserError
+from fedskew.methods import registry
+from fedskew.models import registry as networks
+from fedskew.parts import compose
+from fedskew.parts.stages import Method
+from fedskew.types import Spec, State, Task, Tree
+from fedskew.work import checkpoint, server
+from fedskew.work.loop import Done, Engine, Opened, rounds
+from fedskew.work.site import Site, one_thread
+from fedskew.work.store import Store
+
+CHECKPOINT = "checkpoint"
+WEIGHTS = "weights.safetensors"
+CONFIG = "config.toml"
+
+#: called after each round with the line that went into the record
+Progress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a Python caller may hand over in place of names: data, a module, a method."""
+
+    source: sources.Source | None = None
+    module: nn.Module | None = None
+    method: Method | None = None
+
+
+@dataclass
+class Result:
+    """A finished run: the record's lines, and the final weights."""
+
+    config: RunConfig
+    header: dict[str, Any]
+    rounds: list[dict[str, Any]]
+    end: dict[str, Any]
+    weights: Tree | None = None
+    folder: Path | None = None
+    doors: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def best(self) -> float | None:
+        return self.end["best"]
+
+    @property
+    def last(self) -> float | None:
+        return self.end["last"]
+
+    @property
+    def accuracy(self) -> list[float]:
+        """Accuracy of the global model over the evaluated rounds."""
+        return [line["accuracy"] for line in self.rounds if line.get("accuracy") is not None]
+
+
+def shards_for(config: RunConfig, source: sources.Source) -> shards.Shards:
+    """Who holds what."""
+    wanted = config.partition
+    options = _partition_options(wanted)
+    seed = config.seed if wanted.seed is None else wanted.seed
+    parts = partitions.partition(source.train.y.numpy(), source.classes, wanted.clients, wanted.name, seed, **options)
+    return shards.make(source, parts)
+
+
+def _partition_options(wanted: configuration.Partition) -> dict[str, Any]:
+    needed = configuration.PARTITION_NEEDS[wanted.name]
+    options: dict[str, Any] = {} if needed is None else {needed: getattr(wanted, needed)}
+    if wanted.name == "explicit":
+        path = Path(str(wanted.lists))
+        try:
+            options["lists"] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(f"partition.lists: '{path}' is not a JSON file of index lists ({error})") from None
+    if wanted.name == "dirichlet":
+        options["min_size"] = wanted.min_size
+    if wanted.name == "quantity":
+        options["paired"] = wanted.paired
+    if wanted.legacy:
+        options["legacy"] = True
+    return options
+
+
+def load_source(config: RunConfig) -> sources.Source:
+    """The data the configuration names, from its folder or from FEDSKEW_DATA."""
+    folder = config.data.dir or os.environ.get("FEDSKEW_DATA")
+    return sources.load(config.data.name, None if folder is None else Path(folder), **config.data.options)
+
+
+def prepare(config: RunConfig, given: Given = Given()) -> tuple[Site, sources.Source, Spec]:
+    """Everything a run needs, before its first round."""
+    source = given.source or load_source(config)
+    shape = tuple(source.train.x.shape[1:])
+    task = Task(source.classes, shape, config.partition.clients)
+    method = given.method or registry.build(config.method)
+    local = config.local
+    plan = compose.plan(
+        method,
+        task,
+        seed=config.seed,
+        rounds=config.rounds,
+        per_round=config.per_round,
+        replay=config.cohort.replay == "fedntd",
+        **local.model_dump(),
+    )
+    spec = _spec(config, shape)
+
+    def build(wanted: Spec) -> nn.Module:
+        if wanted == spec and given.module is not None:
+            return networks.adapt(copy.deepcopy(given.module), config.model.head)
+        return networks.build(wanted, task.classes, shape, config.seed)
+
+    site = Site(
+        plan=plan,
+        x=source.train.x,
+        shards=shards_for(config, source),
+        test=source.test,
+        view=augment.view(config.data.augment, source.mean, source.std),
+        build=build,
+        device=config.engine.device,
+        precision=config.engine.precision,
+        drop=config.engine.drop,
+        score_batch=config.evaluate.batch,
+    )
+    return site, source, spec
+
+
+def _spec(config: RunConfig, shape: tuple[int, ...]) -> Spec:
+    name = config.model.name
+    if name == "auto":
+        name = "cnn2" if len(shape) == 3 and shape[1] >= 28 else "mlp"
+    args = dict(config.model.args) | ({"head": config.model.head} if config.model.head and ":" in name else {})
+    return Spec(name, args)
+
+
+def run(
+    config: RunConfig,
+    out: Path | None = None,
+    *,
+    given: Given = Given(),
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Train from the beginning; with `out`, leave a run folder there that can be resumed and reported on."""
+    if out is not None:
+        _make_folder(out, config, force)
+    return _go(config, out, given, progress)
+
+
+def resume(
+    folder: Path, *, given: Given = Given(), progress: Progress | None = None, rounds: int | None = None
+) -> Result:
+    """Go on with a run that was interrupted, or with more rounds than it was made for, to the same bits."""
+    if not (folder / CONFIG).exists():
+        raise UserError(f"'{folder}' is not a run folder: it has no {CONFIG}")
+    config = configuration.load(folder / CONFIG)
+    if rounds is not None and rounds != config.rounds:
+        if rounds < config.rounds:
+            raise UserError(f"rounds is {rounds}, but the run in '{folder}' was made for {config.rounds}; give more")
+        config = configuration.override(config, [f"rounds={rounds}"])
+        _write(folder / CONFIG, configuration.dumps(config))
+    return _go(config, folder, given, progress)
+
+
+def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None) -> Result:
+    with one_thread():
+        site, source, spec = prepare(config, given)
+        store = Store(folder / CHECKPOINT if folder is not None and config.checkpoint.every else None)
+        with _engine(config, site, store, given) as engine:
+            return _rounds(config, folder, site, source, spec, engine, store, progress)
+
+
+@contextmanager
+def _engine(config: RunConfig, site: Site, store: Store, given: Given) -> Iterator[Engine]:
+    engine: Engine
+    if config.engine.name == "inline":
+        engine = Inline(site, store)
+    elif config.engine.name == "wire":
+        written, data = configuration.dumps(config), given.source or load_source(config)
+        engine = Wire(site, store, lambda: _rebuilt(written, Given(data, given.module), site))
+    else:
+        engine = Pool(site, store, config.engine.workers)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _rebuilt(written: str, given: Given, like: Site) -> Site:
+    """A site made anew from a configuration's text, as a far client would; only the data is at hand already."""
+    site, _, _ = prepare(configuration.from_dict(tomllib.loads(written)), given)
+    assert site.shards.digest == like.shards.digest
+    return site
+
+
+def _rounds(
+    config: RunConfig,
+    folder: Path | None,
+    site: Site,
+    source: sources.Source,
+    spec: Spec,
+    engine: Engine,
+    store: Store,
+    progress: Progress | None,
+) -> Result:
+    began = time.perf_counter()
+    state = server.begin(spec, site.net(spec).initial())
+    header = _header(config, site, source, spec)
+    writer, lines, spent = None, [], 0.0
+    if folder is not None:
+        restored = checkpoint.load(folder / CHECKPOINT, store) if config.checkpoint.every else None
+        if restored is not None:
+            state, spent = restored.state, restored.notes["seconds"]
+            writer = record.Writer.append_to(folder / record.NAME, restored.record_bytes)
+            lines = record.read(folder).rounds
+        else:
+            (folder / record.NAME).unlink(missing_ok=True)
+            writer = record.Writer.create(folder / record.NAME, header)
+    doors: list[dict[str, Any]] = []
+    clock = time.perf_counter()
+    for event in rounds(site, engine, state, config.evaluate.clients):
+        if isinstance(event, Opened):
+            door = {"round": event.round.index, "part": event.entry, "answers": event.answers, "verdict": event.verdict}
+            doors.append(door)
+            if writer is not None:
+                writer.write("door", **door)
+            continue
+        state = event.state
+        line = _line(config, site, engine, event)
+        line["seconds"], clock = time.perf_counter() - clock, time.perf_counter()
+        lines.append(line)
+        if writer is not None and folder is not None:
+            writer.write("round", **line)
+            if config.checkpoint.every and (event.round.index + 1) % config.checkpoint.every == 0:
+                notes = {"seconds": spent + time.perf_counter() - began}
+                checkpoint.save(folder / CHECKPOINT, state, store, writer.offset, notes)
+        if progress is not None:
+            progress(line)
+    model = server.model_of(site, state)
+    end = _end(config, lines, model, engine, state, spent + time.perf_counter() - began)
+    if writer is not None and folder is not None:
+        if model is not None:
+            _save_weights(model, folder / WEIGHTS)
+        writer.write("end", **end)
+        writer.close()
+    return Result(config, header, lines, end, model, folder, doors)
+
+
+def _line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str, Any]:
+    updates = event.gathered.updates
+    last = event.counted and event.state.round.counted == site.plan.rounds
+    optimiser = site.plan.stage(event.round).optimiser
+    line: dict[str, Any] = {
+        "round": event.round.index,
+        "counted": event.counted,
+        "stage": event.round.stage,
+        "lr": optimiser.rate(event.round) if optimiser is not None else None,
+        "asked": event.asked,
+        "replies": len(updates),
+        "examples": sum(update.examples for update in updates),
+        "steps": sum(update.steps for update in updates),
+    }
+    if updates:
+        line["loss"] = sum(update.metrics["loss"] for update in updates) / len(updates)
+        line["up"] = int(sum(update.metrics["up"] for update in updates))
+        line["down"] = int(sum(update.metrics["down"] for update in updates))
+    if config.evaluate.clients and updates:
+        line |= _client_lines(event)
+    model = server.model_of(site, event.state)
+    if model is not None and (last or (event.round.index + 1) % config.evaluate.every == 0):
+        scores = engine.score(event.state.spec, model)
+        scores.pop("confusion")
+        line |= scores
+    return line
+
+
+def _client_lines(event: Done) -> dict[str, Any]:
+    """Scores of the client models, and how differently they drifted: sum |m_i|^2 / |sum m_i|^2 (FedVLS Eq. 7)."""
+    updates = event.gathered.updates
+    total = event.gathered.sums.under("drift|").added
+    apart = sum(update.metrics["drift"] for update in updates)
+    together = float(tree.dot(total, total))
+    clients = []
+    for update in updates:
+        shown = {k: v for k, v in update.metrics.items() if k.startswith("accuracy_")}
+        recall = [update.metrics[f"recall_{c}"] for c in range(sum(k.startswith("recall_") for k in update.metrics))]
+        clients.append({"client": update.client, **shown, "recall": recall})
+    out: dict[str, Any] = {"clients": clients, "drift_diversity": apart / together if together else None}
+    for group in ("majority", "minority", "vacant", "all"):
+        found = [c[f"accuracy_{group}"] for c in clients if f"accuracy_{group}" in c]
+        out[f"client_{group}"] = sum(found) / len(found) if found else None
+    return out
+
+
+def _end(
+    config: RunConfig, lines: list[dict[str, Any]], model: Tree | None, engine: Engine, state: State, seconds: float
+) -> dict[str, Any]:
+    end: dict[str, Any] = dict(record.summary(lines))
+    if config.evaluate.target is not None:
+        end["target"] = config.evaluate.target
+        end["reached"] = record.first_reaching(lines, config.evaluate.target)
+    end["rounds"] = len(lines)
+    end["seconds"] = seconds
+    end["weights_sha256"] = None if model is None else tree.digest(model)
+    if model is not None and lines:
+        end["confusion"] = engine.score(state.spec, model)["confusion"]
+    return end
+
+
+def _header(config: RunConfig, site: Site, source: sources.Source, spec: Spec) -> dict[str, Any]:
+    weights = site.net(spec).initial()
+    return {
+        "config": config.model_dump(),
+        "command": sys.argv[1:],
+        "method": site.plan.method.expression,
+        "card": site.plan.method.card.title,
+        "model": {
+            "name": spec.name,
+            "args": spec.args,
+            "parameters": sum(weights[n].numel() for n in site.net(spec).parameters),
+        },
+        "data": {
+            "name": source.name,
+            "train": len(source.train),
+            "test": len(source.test),
+            "labels": list(source.labels),
+        },
+        "checksums": source.checksums,
+        "shards": site.shards.digest,
+        "counts": _counts(site) if site.plan.task.clients <= 1000 else None,
+        "versions": versions(),
+        "hardware": hardware(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _counts(site: Site) -> list[list[int]]:
+    classes, sizes = site.plan.task.classes, site.shards.sizes().tolist()
+    return [y.bincount(minlength=classes).tolist() for y in site.shards.y.split(sizes)]
+
+
+def versions() -> dict[str, str | None]:
+    """Of everything whose change could change bits, and the commit if fedskew runs from a checkout."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in ("fedskew", "torch", "numpy", "scikit-learn"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    asked = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    found["commit"] = asked.stdout.strip() or None
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """What the run is computed on."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system(), "threads_per_worker": 1}
+
+
+def _make_folder(out: Path, config: RunConfig, force: bool) -> None:
+    if (out / CONFIG).exists():
+        if not force:
+            raise UserError(
+                f"'{out}' already holds a run; resume it, choose another --out, or say --force to replace it"
+            )
+        shutil.rmtree(out)
+    try:
+        (out / CHECKPOINT).mkdir(parents=True, exist_ok=True)
+        _write(out / CONFIG, configuration.dumps(config))
+    except OSError as error:
+        raise UserError(f"cannot write the run folder '{out}': {error.strerror}; choose another --out") from None
+
+
+def _save_weights(model: Tree, path: Path) -> None:
+    draft = path.with_suffix(".new")
+    save_file({name: t.contiguous() for name, t in model.items()}, draft)
+    os.replace(draft, path)
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_suffix(".new")
+    draft.write_text(text)
+    os.replace(draft, path)

@@ -1,0 +1,1 @@
+"""One file per paper: a card and a composition."""

@@ -1,0 +1,34 @@
+"""Control variates against client drift."""
+
+from __future__ import annotations
+
+from fedskew.methods.registry import register
+from fedskew.parts.compose import method
+from fedskew.parts.corrections import ControlVariate
+from fedskew.parts.servers.aggregate import Aggregate
+from fedskew.parts.servers.weigh import Uniform
+from fedskew.parts.stages import Card, Method
+
+CARD = Card(
+    title="SCAFFOLD",
+    paper="Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated "
+    "Learning. ICML 2020",
+    year=2020,
+    equations="g <- g - c_k + c;  c_k+ = c_k - c + (w - w_k)/(a lr);  c <- c + sum_S (c_k+ - c_k)/K  (option II)",
+    symbols={"c, c_k": "control variates of the server and of client k, zero at the start", "a": "effective steps"},
+    defaults="server rate 1, no parameter of its own",
+    deviations=(
+        "With momentum the steps are counted as a = sum of the momentum's reach, as in the FedNTD code; with plain SGD "
+        "this is the number of steps.",
+        "D29: plain mean for both weights and variates, as the paper; the FedLMD code weights one and not the other.",
+        "Variates cover trained parameters only, not batch-norm statistics.",
+    ),
+    cost="one elementwise addition per step; one model-sized memory on each client and on the server",
+    travels="one model-sized tree more in each direction",
+    lost_reply="exact: the client forgets what the server never absorbed",
+)
+
+
+@register("scaffold")
+def scaffold() -> Method:
+    return method(CARD, corrections=(ControlVariate(),), server=Aggregate(weigh=Uniform()))

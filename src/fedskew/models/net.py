@@ -1,0 +1,115 @@
+"""A module as a function of its weights: live with gradients, or frozen without."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedskew.types import Output, Tree
+
+Statistics = Literal["running", "batch"]
+
+
+class _Slots:
+    """One module whose parameters and buffers can be pointed at the tensors of a tree, without copying."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.parameters = dict(module.named_parameters())
+        self.buffers: dict[str, tuple[nn.Module, str]] = {}
+        persistent = set(module.state_dict())
+        for prefix, owner in module.named_modules():
+            for key in owner._buffers:
+                name = f"{prefix}.{key}" if prefix else key
+                if name in persistent:
+                    self.buffers[name] = (owner, key)
+
+    def point_at(self, weights: Tree) -> None:
+        for name, parameter in self.parameters.items():
+            parameter.data = weights[name]
+        self.point_buffers_at(weights)
+
+    def point_buffers_at(self, weights: Tree) -> None:
+        for name, (owner, key) in self.buffers.items():
+            owner._buffers[key] = weights[name]
+
+
+class Net:
+    """The network of a run on one worker: one live module that is trained, one frozen twin for teachers."""
+
+    def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
+        self.device = torch.device(device)
+        self._live = _Slots(module.to(self.device))
+        self._twin: _Slots | None = None
+        self._twin_at: tuple[Tree | None, Statistics] = (None, "running")
+        self._train = "?"
+        self._bf16 = precision == "bf16"
+        self.parameters = tuple(self._live.parameters)
+        self.buffers = tuple(self._live.buffers)
+        self.has_batch_norm = any(isinstance(m, _BatchNorm) for m in module.modules())
+
+    def initial(self) -> Tree:
+        """The weights the module was built with: parameters first, then buffers."""
+        module = self._live.module.state_dict()
+        return {name: module[name].detach().clone() for name in (*self.parameters, *self.buffers)}
+
+    def trainable(self, train: str = "") -> tuple[str, ...]:
+        """Names of the parameters under the sub-tree `train` ("" is all of them)."""
+        return tuple(name for name in self.parameters if name.startswith(train))
+
+    def prepare(self, weights: Tree, train: str = "") -> Tree:
+        """Point the live module at `weights`, train the sub-tree `train`, evaluate the rest; gives its live parameters."""
+        if train != self._train:
+            self._train = train
+            for name, module in self._live.module.named_modules():
+                module.training = name.startswith(train)
+            for name, parameter in self._live.parameters.items():
+                parameter.requires_grad_(name.startswith(train))
+        self._live.point_at(weights)
+        return {name: self._live.parameters[name] for name in self.trainable(train)}
+
+    def live(self, x: Tensor) -> Output:
+        """Forward pass of the live module; gradients flow to its trained parameters."""
+        return self._forward(self._live.module, x)
+
+    def move(self, weights: Tree) -> None:
+        """Point the live parameters (not the buffers) at other values, for a gradient taken elsewhere."""
+        for name, tensor in weights.items():
+            self._live.parameters[name].data = tensor
+
+    def borrow_statistics(self, weights: Tree | None) -> None:
+        """Let batch norm write its running statistics into copies, or, given weights, into those again."""
+        if weights is not None:
+            self._live.point_buffers_at(weights)
+            return
+        for owner, key in self._live.buffers.values():
+            buffer = owner._buffers[key]
+            assert buffer is not None
+            owner._buffers[key] = buffer.clone()
+
+    def frozen(self, weights: Tree, x: Tensor, statistics: Statistics = "running") -> Output:
+        """Forward pass at `weights` without gradients; `statistics` is what batch norm uses, and nothing is written."""
+        if self._twin is None:
+            self._twin = _Slots(copy.deepcopy(self._live.module).eval())
+        twin = self._twin
+        if self._twin_at[0] is not weights or self._twin_at[1] != statistics or statistics == "batch":
+            self._twin_at = (weights, statistics)
+            twin.point_at(weights)
+            for module in twin.module.modules():
+                if isinstance(module, _BatchNorm):
+                    module.training = statistics == "batch"
+            if statistics == "batch":
+                twin.point_buffers_at({name: weights[name].clone() for name in twin.buffers})
+        with torch.no_grad():
+            return self._forward(twin.module, x)
+
+    def _forward(self, module: nn.Module, x: Tensor) -> Output:
+        autocast: Any = torch.autocast(self.device.type, torch.bfloat16) if self._bf16 else nullcontext()
+        with autocast:
+            logits, features = module.forward_with_features(x)  # type: ignore[operator]
+        return Output(logits.float(), features.float())

@@ -1,0 +1,51 @@
+"""Bending the gradient before it is applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedskew import tree
+from fedskew.parts.protocol import Correction
+from fedskew.parts.views import Desk, Local, Run, Sums
+from fedskew.types import Broadcast, Tree, Update
+
+
+@dataclass(frozen=True)
+class ControlVariate(Correction):
+    """SCAFFOLD, option II: add c - c_k to every gradient.
+
+    Memories start empty, which stands for zero: a client met late costs nothing before.
+    """
+
+    counts_steps: ClassVar[bool] = True
+
+    def send(self, desk: Desk, client: int) -> Tree:
+        del client
+        return desk.memory
+
+    def begin(self, local: Local) -> Tree:
+        c = local.extras or tree.zeros_like(local.trainable)
+        return tree.sub(c, local.memory) if local.memory else c
+
+    def adjust(self, grads: Tree, weights: Tree, mine: Tree) -> Tree:
+        del weights
+        return tree.add(grads, mine)
+
+    def finish(self, local: Local, mine: Tree, run: Run) -> tuple[Tree, Tree]:
+        del mine
+        drift = tree.sub(local.trainable, tree.only(run.weights, local.trainable))
+        drift = tree.scale(drift, 1 / (run.effective * run.lr))
+        change = tree.sub(drift, local.extras) if local.extras else drift  # c_k+ - c_k = drift - c
+        # The client keeps c_k plus what travelled, so that its sum and the server's agree bit for bit.
+        return change, tree.add(local.memory, change) if local.memory else change
+
+    def lift(self, update: Update, sent: Broadcast, sums: Sums) -> None:
+        del sent
+        sums.add_tree("", update.extras[self.name])
+
+    def merge(self, desk: Desk, sums: Sums) -> Tree:
+        """c + |S|/K * mean(change) = c + sum(change)/K."""
+        change = tree.scale(sums.added, 1 / desk.task.clients)
+        old = desk.memory or tree.zeros_like(change)
+        return {name: (old[name].double() + t).to(desk.before[name].dtype) for name, t in change.items()}

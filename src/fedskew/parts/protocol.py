@@ -1,0 +1,236 @@
+"""What a part is.
+
+A round, as pseudo-code:
+
+    on the server   cohort.pick -> for each client: server.weights_for, every part.send
+    on a client     every part.begin
+                    for each batch:  inputs.batch -> base.loss + terms.loss -> gradient.take
+                                     -> corrections.adjust -> optimiser.step -> terms.observe
+                    every part.finish
+    per update      every part.lift            (sums, in client order)
+    on the server   server.merge, then every other part.merge
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedskew.parts.views import Batch, Desk, Local, Pass, Run, Sums
+from fedskew.types import Broadcast, Round, Spec, Task, Tree, Update
+
+
+class Part:
+    """Base of all parts: a frozen dataclass whose fields are its hyper-parameters and nothing else.
+
+    Hooks never write into what they are handed, draw randomness only from the `rng` they see, and create
+    tensors only like their inputs.
+    """
+
+    #: facts that an earlier entry must establish, and facts that this part establishes
+    needs: ClassVar[frozenset[str]] = frozenset()
+    gives: ClassVar[frozenset[str]] = frozenset()
+    #: what of single updates the server must keep for this part: nothing, its own extras, or the weights too
+    individual: Literal["", "extras", "weights"] = ""
+
+    @property
+    def name(self) -> str:
+        """Unique in a stage: the namespace of all that the part sends and keeps."""
+        return type(self).__name__
+
+    # on the server
+    def init_server(self, model: Tree, task: Task) -> Tree:
+        """Memory when a stage first includes the part."""
+        return {}
+
+    def send(self, desk: Desk, client: int) -> Tree:
+        """What goes down to a client beside the weights."""
+        return {}
+
+    def lift(self, update: Update, sent: Broadcast, sums: Sums) -> None:
+        """Add what the server needs of one update to the sums."""
+
+    def merge(self, desk: Desk, sums: Sums) -> Tree:
+        """Memory after the round."""
+        return desk.memory
+
+    # on a client
+    def init_client(self, model: Tree, task: Task) -> Tree:
+        """Memory the first time a client meets the part."""
+        return {}
+
+    def begin(self, local: Local) -> Any:
+        """Scratch for this round, handed to the other hooks as `mine`."""
+        return None
+
+    def finish(self, local: Local, mine: Any, run: Run) -> tuple[Tree, Tree]:
+        """(what travels up, what is kept)."""
+        return {}, local.memory
+
+
+def overrides(part: Part, hook: str) -> bool:
+    """Whether a part has its own version of a hook; the others need not be called at all."""
+    return getattr(type(part), hook) is not getattr(Part, hook)
+
+
+class Inputs(Part):
+    """Changes a batch before the forward pass."""
+
+    #: whether batches get soft targets, which terms that need hard labels refuse
+    soft: ClassVar[bool] = False
+
+    def batch(self, batch: Batch, mine: Any, rng: torch.Generator) -> Batch:
+        raise NotImplementedError
+
+
+class Term(Part):
+    """Something added to the objective; a base is the one term that fits the labels."""
+
+    #: whether hard labels are needed
+    hard: ClassVar[bool] = True
+
+    def loss(self, out: Pass, mine: Any) -> Tensor:
+        raise NotImplementedError
+
+    def observe(self, out: Pass, mine: Any) -> None:
+        """Once per step, after it."""
+
+    @property
+    def pull(self) -> float:
+        """Strength of a proximal pull towards the received weights (it shortens the effective steps)."""
+        return 0.0
+
+
+class Gradient(Part):
+    """How the gradient is taken."""
+
+    def take(self, grad_at: Callable[[Tree], tuple[Tree, Tensor]], weights: Tree, mine: Any) -> tuple[Tree, Tensor]:
+        raise NotImplementedError
+
+
+class Correction(Part):
+    """Bends the gradient."""
+
+    #: whether it divides by effective steps, which some optimisers do not have
+    counts_steps: ClassVar[bool] = False
+
+    def adjust(self, grads: Tree, weights: Tree, mine: Any) -> Tree:
+        raise NotImplementedError
+
+
+class Optimiser(Part):
+    """Applies the gradient. `step` is the one hook that writes into what it is given: the weights and its own state."""
+
+    #: whether effective steps are defined
+    linear: ClassVar[bool] = True
+
+    def rate(self, round: Round) -> float:
+        raise NotImplementedError
+
+    def start(self, weights: Tree) -> Any:
+        raise NotImplementedError
+
+    def step(self, weights: Tree, grads: Tree, state: Any, lr: float) -> None:
+        raise NotImplementedError
+
+    def effective_steps(self, steps: int, lr: float, pull: float) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a client works: epochs, or a number of steps; None is the run's value."""
+
+    epochs: int | None = None
+    steps: int | None = None
+    batch: int | None = None
+    drop_last: bool | None = None
+
+
+class Weigh(Part):
+    """How much an update counts: one at a time, or (`individual`) all together."""
+
+    def weight(self, update: Update, sent: Broadcast) -> float:
+        raise NotImplementedError
+
+    def weights(self, desk: Desk) -> list[float]:
+        raise NotImplementedError
+
+
+class Reduce(Part):
+    """From weighted updates to one tree of trained parameters, in float64."""
+
+    counts_steps: ClassVar[bool] = False
+
+    def gather(self, update: Update, sent: Broadcast, weight: float, sums: Sums) -> None:
+        raise NotImplementedError
+
+    def result(self, before: Tree, sums: Sums) -> Tree:
+        raise NotImplementedError
+
+
+class Step(Part):
+    """From the old parameters and the reduced ones to the new ones."""
+
+    def gather(self, update: Update, sent: Broadcast, weight: float, sums: Sums) -> None:
+        """Add what the step needs beside the reduced parameters."""
+
+    def move(self, memory: Tree, before: Tree, reduced: Tree, sums: Sums) -> tuple[Tree, Tree]:
+        """(new parameters in float64, new memory)."""
+        raise NotImplementedError
+
+    def report(self, memory: Tree, model: Tree) -> Tree:
+        """The model to evaluate and save, where it differs from the iterate."""
+        return model
+
+
+class Server(Part):
+    """Keeps the model or models, says which weights go to whom, and makes new ones from updates."""
+
+    def weights_for(self, desk: Desk, client: int) -> Tree:
+        raise NotImplementedError
+
+    def model(self, memory: Tree) -> Tree | None:
+        """The one model to evaluate, or None while there is no single one."""
+        raise NotImplementedError
+
+    def carry(self, memory: Tree) -> Tree:
+        """What the next stage starts from: the model, or a bundle that its entry understands."""
+        raise NotImplementedError
+
+
+class Cohort(Part):
+    """Who takes part in a round."""
+
+    def pick(self, desk: Desk) -> list[int]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What an entry decided: possibly another network, other weights, more facts; `verdict` goes into the record."""
+
+    spec: Spec
+    model: Tree
+    facts: Tree
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Entry(Part):
+    """Opens a stage's door: may ask every client a question, then settles."""
+
+    asks: ClassVar[bool] = False
+    #: whether it replaces the network, so that no memory survives it
+    rewrites: ClassVar[bool] = False
+
+    def ask(self, local: Local) -> tuple[Tree, Tree]:
+        """On the client: (the answer, its facts afterwards)."""
+        return {}, local.facts
+
+    def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
+        """On the server; answers may be missing."""
+        return Settled(spec, model, desk.facts)

@@ -1,0 +1,1 @@
+"""What the server does with updates: weigh, reduce, step."""

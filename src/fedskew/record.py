@@ -1,0 +1,175 @@
+"""The run's record: append-only JSON lines that anything can read, even when the last one is torn."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypedDict
+
+from fedskew.errors import UserError
+
+SCHEMA = 1
+NAME = "record.jsonl"
+
+# JSON has no spelling for these; a string that happens to be one of them reads back as a number.
+_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class Writer:
+    """Appends whole lines; what was written is with the operating system when `write` returns."""
+
+    def __init__(self, descriptor: int, offset: int) -> None:
+        self._descriptor = descriptor
+        self._offset = offset
+
+    @classmethod
+    def create(cls, path: str | Path, header: Mapping[str, Any]) -> Writer:
+        """Begin a new record with its header line."""
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise UserError(f"record '{path}' cannot be created: {error.strerror}") from None
+        writer = cls(descriptor, 0)
+        writer.write("header", schema=SCHEMA, **header)
+        return writer
+
+    @classmethod
+    def append_to(cls, path: str | Path, after_bytes: int) -> Writer:
+        """Go on after the first `after_bytes` bytes; whatever follows them is cut off."""
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        except OSError as error:
+            raise UserError(f"record '{path}' cannot be continued: {error.strerror}") from None
+        size = os.fstat(descriptor).st_size
+        if size < after_bytes:
+            os.close(descriptor)
+            raise UserError(f"record '{path}' has {size} bytes; it should have at least {after_bytes} to be continued")
+        os.ftruncate(descriptor, after_bytes)
+        return cls(descriptor, after_bytes)
+
+    @property
+    def offset(self) -> int:
+        """Bytes so far."""
+        return self._offset
+
+    def write(self, kind: str, /, **fields: Any) -> None:
+        """Append one line."""
+        line = memoryview(_encode({"kind": kind, **fields}).encode() + b"\n")
+        while line:  # one write unless the disk is full or a signal comes
+            written = os.write(self._descriptor, line)
+            self._offset += written
+            line = line[written:]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A record as read; `note` says what could not be read."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    doors: list[dict[str, Any]] = field(default_factory=list)
+    end: dict[str, Any] | None = None
+    note: str | None = None
+
+
+def read(path: str | Path) -> Run:
+    """Read a record file, or the one in a run folder, up to its last whole valid line."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / NAME
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"record '{path}' cannot be read: {error.strerror}") from None
+    *whole, tail = content.split(b"\n")
+    lines: dict[str, list[dict[str, Any]]] = {"header": [], "round": [], "door": [], "end": []}
+    note = None
+    for number, text in enumerate(whole, 1):
+        line = _decode(text)
+        if line is None or (number == 1) != (line["kind"] == "header"):
+            note = f"record '{path}' is malformed at line {number}; read up to there"
+            break
+        lines.setdefault(line["kind"], []).append(line)
+    else:
+        if tail or not whole:
+            note = f"record '{path}' ends in the middle of line {len(whole) + 1}; read up to there"
+    header = lines["header"][0] if lines["header"] else {}
+    if header.get("schema", SCHEMA) != SCHEMA:
+        raise UserError(f"record '{path}' has schema {header['schema']}; this version of fedskew reads schema {SCHEMA}")
+    return Run(header, lines["round"], lines["door"], lines["end"][-1] if lines["end"] else None, note)
+
+
+class Summary(TypedDict):
+    best: float | None
+    best_round: int | None
+    last: float | None
+    last10: float | None
+
+
+def summary(rounds: Iterable[Mapping[str, Any]]) -> Summary:
+    """Best, last and mean of the last ten accuracies, over the counted rounds that were evaluated."""
+    evaluated = _evaluated(rounds)
+    if not evaluated:
+        return {"best": None, "best_round": None, "last": None, "last10": None}
+    best_round, best = max(evaluated, key=lambda pair: pair[1])
+    accuracies = [accuracy for _, accuracy in evaluated]
+    return {"best": best, "best_round": best_round, "last": accuracies[-1], "last10": fmean(accuracies[-10:])}
+
+
+def first_reaching(rounds: Iterable[Mapping[str, Any]], target: float) -> int | None:
+    """The first counted round whose accuracy is at least `target`."""
+    return next((index for index, accuracy in _evaluated(rounds) if accuracy >= target), None)
+
+
+def _evaluated(rounds: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    return [
+        (line["round"], line["accuracy"])
+        for line in rounds
+        if line.get("accuracy") is not None and line.get("counted") is not False
+    ]
+
+
+def _encode(line: dict[str, Any]) -> str:
+    try:
+        return json.dumps(line, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # some number is not finite, which is too rare to look for each time
+        return json.dumps(_spelled(line), allow_nan=False, separators=(",", ":"))
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if isinstance(value, Mapping):
+        return {key: _spelled(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(item) for item in value]
+    return value
+
+
+def _decode(text: bytes) -> dict[str, Any] | None:
+    """One line, or None when it is not one of ours."""
+    try:
+        line = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+        return None
+    if line["kind"] == "round" and type(line.get("round")) is not int:
+        return None
+    return _unspelled(line) if any(f'"{word}"'.encode() in text for word in _NON_FINITE) else line
+
+
+def _unspelled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _unspelled(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unspelled(item) for item in value]
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,95 @@
+"""Arithmetic on trees. Every function returns a new tree unless its name ends in an underscore."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from fedskew.types import Tree
+
+
+def zeros_like(tree: Tree, dtype: torch.dtype | None = None) -> Tree:
+    return {name: torch.zeros_like(t, dtype=dtype) for name, t in tree.items()}
+
+
+def clone(tree: Tree) -> Tree:
+    return {name: t.clone() for name, t in tree.items()}
+
+
+def detach(tree: Tree) -> Tree:
+    return {name: t.detach() for name, t in tree.items()}
+
+
+def add(a: Tree, b: Tree, alpha: float = 1.0) -> Tree:
+    """a + alpha * b, name by name."""
+    return dict(zip(a, torch._foreach_add(list(a.values()), [b[name] for name in a], alpha=alpha), strict=True))
+
+
+def sub(a: Tree, b: Tree) -> Tree:
+    return dict(zip(a, torch._foreach_sub(list(a.values()), [b[name] for name in a]), strict=True))
+
+
+def scale(tree: Tree, factor: float) -> Tree:
+    return dict(zip(tree, torch._foreach_mul(list(tree.values()), factor), strict=True))
+
+
+def accumulate_(total: Tree, tree: Tree) -> None:
+    """Add `tree` into float64 sums; a name met for the first time starts its sum."""
+    for name, t in tree.items():
+        if name in total:
+            total[name].add_(t)
+        else:
+            total[name] = t.to(torch.float64, copy=True)
+
+
+def dot(a: Tree, b: Tree) -> Tensor:
+    """Inner product over all entries, accumulated in float64 (weight-0 limits stay exact)."""
+    terms = [torch.sum(t.double() * b[name].double()) for name, t in a.items()]
+    return torch.stack(terms).sum() if terms else torch.zeros((), dtype=torch.float64)
+
+
+def norm(tree: Tree) -> Tensor:
+    """Euclidean norm over all entries jointly."""
+    return dot(tree, tree).sqrt()
+
+
+def tag(tree: Tree, prefix: str) -> Tree:
+    """Put `prefix` before every name."""
+    return {prefix + name: t for name, t in tree.items()}
+
+
+def pick(tree: Tree, prefix: str) -> Tree:
+    """Keep what begins with `prefix`, and strip it."""
+    return {name[len(prefix) :]: t for name, t in tree.items() if name.startswith(prefix)}
+
+
+def only(tree: Tree, names: Iterable[str]) -> Tree:
+    return {name: tree[name] for name in names}
+
+
+def like(tree: Tree, model: Tree) -> Tree:
+    """Cast every entry to the dtype its namesake in `model` has."""
+    return {name: t.to(model[name].dtype) for name, t in tree.items()}
+
+
+def size(tree: Tree) -> int:
+    """Bytes of all entries."""
+    return sum(t.numel() * t.element_size() for t in tree.values())
+
+
+def equal(a: Tree, b: Tree) -> bool:
+    """Same names, dtypes, shapes and values, bit for bit (NaN equals NaN)."""
+    return digest(a) == digest(b)
+
+
+def digest(tree: Tree) -> str:
+    """sha256 over name, dtype, shape and bytes of all tensors, names sorted."""
+    sha = hashlib.sha256()
+    for name in sorted(tree):
+        t = tree[name].detach().cpu()
+        sha.update(f"{name}|{str(t.dtype).removeprefix('torch.')}|{tuple(t.shape)}|".encode())
+        sha.update(t.numpy().tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,1 @@
+"""What a client and the server do, written once."""

@@ -1,0 +1,65 @@
+"""Scores of a model on the test data, and of a client's model after its local work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedskew import functional, tree
+from fedskew.types import Broadcast, Shard, Spec, Tree
+from fedskew.work.site import Site
+
+
+def slices(site: Site) -> list[tuple[int, int]]:
+    """The test data in pieces that do not depend on the number of workers."""
+    total, size = len(site.test), site.score_batch
+    return [(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def score_slice(site: Site, spec: Spec, weights: Tree, piece: tuple[int, int]) -> Tree:
+    """Confusion matrix [true, predicted] and summed loss over one piece of the test data."""
+    classes = site.plan.task.classes
+    y = site.test.y[slice(*piece)]
+    logits = site.net(spec).frozen(weights, site.view.eval(site.test.x[slice(*piece)])).logits
+    pairs = y * classes + logits.argmax(1)
+    confusion = torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
+    return {"confusion": confusion, "loss": F.cross_entropy(logits, y, reduction="sum").double()}
+
+
+def scores(pieces: Sequence[Tree]) -> dict[str, Any]:
+    """Accuracy, loss, per-class recall, balanced accuracy, prediction histogram and confusion, from all pieces in order."""
+    confusion = torch.stack([piece["confusion"] for piece in pieces]).sum(0)
+    total = int(confusion.sum())
+    recall = recalls(confusion)
+    return {
+        "accuracy": int(confusion.diag().sum()) / total,
+        "balanced_accuracy": float(recall[~recall.isnan()].mean()),
+        "test_loss": float(torch.stack([piece["loss"] for piece in pieces]).sum()) / total,
+        "recall": recall.tolist(),
+        "predicted": confusion.sum(0).tolist(),
+        "confusion": confusion.tolist(),
+    }
+
+
+def recalls(confusion: Tensor) -> Tensor:
+    """Per-class recall; NaN for a class the test data does not have."""
+    return confusion.diag().double() / confusion.sum(1).double()
+
+
+def client_scores(site: Site, sent: Broadcast, shard: Shard, weights: Tree) -> dict[str, float]:
+    """A client model's accuracy on its majority, minority and vacant classes, and how far it went."""
+    pieces = [score_slice(site, sent.spec, weights, piece) for piece in slices(site)]
+    recall = recalls(torch.stack([piece["confusion"] for piece in pieces]).sum(0))
+    vacant = shard.counts == 0
+    majority = functional.majority_labels(shard.counts)
+    groups = {"majority": majority, "minority": ~majority & ~vacant, "vacant": vacant}
+    found = {name: recall[group & ~recall.isnan()] for name, group in groups.items()}
+    found["all"] = recall[~recall.isnan()]
+    change = {name: weights[name] - sent.weights[name] for name in site.net(sent.spec).parameters}
+    out = {f"accuracy_{name}": float(r.mean()) for name, r in found.items() if len(r)}
+    out |= {f"recall_{c}": float(r) for c, r in enumerate(recall)}
+    return out | {"drift": float(tree.dot(change, change))}

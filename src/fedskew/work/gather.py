@@ -1,0 +1,87 @@
+"""Asking a block of clients one after another, and adding up what they say.
+
+The cohort in client order is cut into blocks whose size depends on the cohort's size only; each block is summed by
+itself and the blocks are added in order. So neither the number of workers nor their timing changes a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from fedskew import tree
+from fedskew.parts.protocol import overrides
+from fedskew.parts.stages import Plan, Stage
+from fedskew.parts.views import Sums
+from fedskew.types import Broadcast, Keep, Update
+from fedskew.work.client import visit
+from fedskew.work.site import Site
+
+BLOCKS = 64
+
+
+@dataclass
+class Gathered:
+    """What came back: sums over all accepted updates, the updates themselves as far as a part needs them one by one."""
+
+    sums: Sums = field(default_factory=Sums)
+    updates: list[Update] = field(default_factory=list)
+
+    def absorb(self, later: Gathered) -> None:
+        """Fold in the next block."""
+        self.sums.absorb(later.sums)
+        self.updates += later.updates
+
+
+def blocks(sent: Sequence[Broadcast]) -> list[Sequence[Broadcast]]:
+    """Fixed blocks of consecutive clients: of one for a cohort of ten, of sixteen for a thousand."""
+    size = -(-len(sent) // BLOCKS) or 1
+    return [sent[start : start + size] for start in range(0, len(sent), size)]
+
+
+def ask_block(
+    site: Site, sent: Iterable[Broadcast], keep_of: Callable[[int], Keep]
+) -> tuple[Gathered, dict[int, Keep]]:
+    """Visit the clients of a block; gives what they said and what they keep (of those that keep anything)."""
+    gathered, keeps = Gathered(), {}
+    for each in sent:
+        keep = keep_of(each.client)
+        update, new = visit(site, each, keep)
+        if each.entry is None and update.steps == 0:
+            continue
+        if new.pending is not None and (new.pending[1] or new.pending[2] or keep != Keep()):
+            keeps[each.client] = new
+        if site.loses(each):
+            continue
+        if each.entry is None:
+            update = lift(site.plan, update, each, gathered.sums)
+        gathered.updates.append(update)
+    return gathered, keeps
+
+
+def lift(plan: Plan, update: Update, sent: Broadcast, sums: Sums) -> Update:
+    """Add an update to the sums of every part; gives what is left of it that somebody needs one by one."""
+    stage = plan.stage(sent.round)
+    for part in stage.parts:
+        if overrides(part, "lift"):
+            part.lift(update, sent, sums.into(part.name + "|"))
+    traffic = {
+        "up": float(
+            tree.size(update.weights) + tree.size(update.buffers) + sum(map(tree.size, update.extras.values()))
+        ),
+        "down": float(tree.size(sent.weights) + sum(map(tree.size, sent.extras.values()))),
+    }
+    if sent.score:
+        sums.add_tree("drift|", tree.sub(update.weights, sent.weights))
+    return replace(_strip(stage, update), metrics=update.metrics | traffic)
+
+
+def _strip(stage: Stage, update: Update) -> Update:
+    wanted = {part.name: part.individual for part in stage.parts if part.individual}
+    whole = "weights" in wanted.values()
+    return replace(
+        update,
+        weights=update.weights if whole else {},
+        buffers=update.buffers if whole else {},
+        extras={name: extra for name, extra in update.extras.items() if name in wanted},
+    )

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The same examples every time, and no deadline: a loaded machine must not fail a test.
+settings.register_profile("fedskew", derandomize=True, deadline=None, max_examples=60, database=None)
+settings.load_profile("fedskew")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets beside the repository."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no folder ../shared/data beside the repository")
+    return folder

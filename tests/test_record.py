@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedskew import record
+from fedskew.errors import UserError
+from fedskew.record import Run, Writer
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats()
+    | st.text().filter(lambda text: text not in ("nan", "inf", "-inf")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def write_example(path: Path) -> list[int]:
+    """A small run; gives the offset after each line."""
+    writer = Writer.create(path, {"name": "zoë", "seed": 1})
+    offsets = [writer.offset]
+    for index in range(3):
+        writer.write("round", round=index, accuracy=0.5 + index / 10, loss=math.nan)
+        offsets.append(writer.offset)
+    writer.write("door", round=3, part="x")
+    offsets.append(writer.offset)
+    writer.write("end", best=0.7)
+    offsets.append(writer.offset)
+    writer.close()
+    return offsets
+
+
+def test_lines_come_back_by_kind(tmp_path: Path) -> None:
+    offsets = write_example(tmp_path / record.NAME)
+    run = record.read(tmp_path)
+    assert run.header == {"kind": "header", "schema": 1, "name": "zoë", "seed": 1}
+    assert [line["round"] for line in run.rounds] == [0, 1, 2]
+    assert math.isnan(run.rounds[0]["loss"])
+    assert run.doors == [{"kind": "door", "round": 3, "part": "x"}]
+    assert run.end == {"kind": "end", "best": 0.7}
+    assert run.note is None
+    assert offsets[-1] == (tmp_path / record.NAME).stat().st_size
+
+
+def test_a_file_cut_anywhere_reads_up_to_its_last_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / record.NAME
+    offsets = write_example(path)
+    content = path.read_bytes()
+    for size in range(len(content) + 1):
+        path.write_bytes(content[:size])
+        run = record.read(path)
+        lines = [line for line in (run.header, *run.rounds, *run.doors, run.end) if line]
+        assert len(lines) == sum(offset <= size for offset in offsets)
+        assert (run.note is None) == (size in offsets)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"{",
+        b"",
+        b"[]",
+        b"3",
+        b"{}",
+        b'{"kind":3}',
+        b'{"kind":"round"}',
+        b'{"kind":"round","round":"1"}',
+        b'{"kind":"header","schema":1}',
+        b"\xff\xfe",
+        b"[" * 10**5,
+    ],
+)
+def test_a_malformed_line_ends_the_reading(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / record.NAME
+    offsets = write_example(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: offsets[1]] + bad + b"\n" + content[offsets[1] :])
+    run = record.read(path)
+    assert len(run.rounds) == 1
+    assert run.note is not None and "malformed at line 3" in run.note
+
+
+def test_a_file_that_is_no_record_reads_as_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "other.txt"
+    for content in (b"", b"hello", b"hello\n", b'{"kind":"round","round":0}\n'):
+        path.write_bytes(content)
+        run = record.read(path)
+        assert run == Run(note=run.note)
+        assert run.note is not None and "line 1" in run.note
+
+
+def test_unknown_kinds_are_passed_over(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path / record.NAME, {})
+    writer.write("weather", sunny=True)
+    writer.write("round", round=0)
+    writer.close()
+    run = record.read(tmp_path)
+    assert len(run.rounds) == 1 and run.note is None
+
+
+def test_appending_cuts_what_the_checkpoint_does_not_cover(tmp_path: Path) -> None:
+    path = tmp_path / record.NAME
+    offsets = write_example(path)
+    whole = path.read_bytes()
+    with open(path, "ab") as file:
+        file.write(b'{"kind":"rou')
+    writer = Writer.append_to(path, offsets[1])
+    assert writer.offset == offsets[1]
+    for index in (1, 2):
+        writer.write("round", round=index, accuracy=0.5 + index / 10, loss=math.nan)
+    writer.write("door", round=3, part="x")
+    writer.write("end", best=0.7)
+    assert writer.offset == offsets[-1]
+    writer.close()
+    assert path.read_bytes() == whole
+
+
+def test_a_line_is_written_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer.create(tmp_path / record.NAME, {})
+    pieces: list[bytes] = []
+    real = os.write
+
+    def watched(descriptor: int, data: memoryview) -> int:
+        pieces.append(bytes(data))
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", watched)
+    writer.write("round", round=0, note="x" * 10**5)
+    assert len(pieces) == 1 and pieces[0].endswith(b"}\n")
+
+
+def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:5]))
+    offsets = write_example(tmp_path / record.NAME)
+    assert record.read(tmp_path).end is not None
+    assert offsets[-1] == (tmp_path / record.NAME).stat().st_size
+
+
+@given(st.dictionaries(st.text().filter(lambda name: name not in ("kind", "round")), values, max_size=4))
+def test_any_json_value_comes_back_and_the_file_is_strict_json(
+    tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("record") / record.NAME
+    writer = Writer.create(path, {})
+    writer.write("round", round=0, **fields)
+    writer.close()
+    line = record.read(path).rounds[0]
+    assert repr(line) == repr({"kind": "round", "round": 0, **fields})
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    for text in path.read_text().splitlines():
+        json.loads(text, parse_constant=refuse)
+
+
+def test_user_errors(tmp_path: Path) -> None:
+    path = tmp_path / record.NAME
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        record.read(tmp_path)
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        record.read(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="cannot be created: No such file"):
+        Writer.create(tmp_path / "nowhere" / record.NAME, {})
+    with pytest.raises(UserError, match="cannot be continued: No such file"):
+        Writer.append_to(path, 0)
+    Writer.create(path, {}).close()
+    with pytest.raises(UserError, match="cannot be created: File exists"):
+        Writer.create(path, {})
+    with pytest.raises(UserError, match="it should have at least 9999"):
+        Writer.append_to(path, 9999)
+    path.write_text('{"kind":"header","schema":2}\n')
+    with pytest.raises(UserError, match="has schema 2; this version of fedskew reads schema 1"):
+        record.read(path)
+
+
+def test_summary_counts_only_counted_and_evaluated_rounds() -> None:
+    rounds: list[dict[str, Any]] = [{"round": 0, "accuracy": 0.99, "counted": False}]
+    rounds += [{"round": index, "accuracy": index / 100, "counted": True} for index in range(1, 13)]
+    rounds += [{"round": 13, "loss": 1.0}, {"round": 14, "accuracy": 0.12}, {"round": 15, "accuracy": None}]
+    summary = record.summary(rounds)
+    assert (summary["best"], summary["best_round"], summary["last"]) == (0.12, 12, 0.12)
+    # (0.04 + 0.05 + ... + 0.12 + 0.12) / 10
+    assert summary["last10"] == pytest.approx(0.084)
+    assert record.first_reaching(rounds, 0.05) == 5
+    assert record.first_reaching(rounds, 0.5) is None
+
+
+def test_summary_of_nothing() -> None:
+    assert record.summary([]) == {"best": None, "best_round": None, "last": None, "last10": None}

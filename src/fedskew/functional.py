@@ -224,16 +224,11 @@ def manifold(h: Tensor, y: Tensor) -> Tensor:
 
 def proximal(weights: Tree, reference: Tree) -> Tensor:
     """|w - w^g|^2 / 2 (FedProx, Li et al. 2020), without its mu."""
-    total = torch.zeros(())
-    for name, w in weights.items():
-        total = total + F.mse_loss(w.float(), reference[name].float(), reduction="sum")
-    return total / 2
+    squares = [F.mse_loss(w.float(), reference[name].float(), reduction="sum") for name, w in weights.items()]
+    return torch.stack(squares).sum() / 2
 
 
 def curvature(weights: Tree, u: Tree, v: Tree) -> Tensor:
     """w' diag(u) w - 2 v' w (FedCurv, Shoham et al. 2019): its constant is dropped, so it may be negative."""
-    total = torch.zeros(())
-    for name, weight in weights.items():
-        w = weight.float()
-        total = total + (w * torch.sub(u[name].float() * w, v[name].float(), alpha=2)).sum()
-    return total
+    forms = [(w * torch.sub(u[name].float() * w, v[name].float(), alpha=2)).sum() for name, w in weights.items()]
+    return torch.stack(forms).sum()

@@ -62,7 +62,9 @@ class Known:
 READERS: dict[str, Known] = {}
 
 
-def reader(name: str, *, what: str, licence: str, origin: str) -> Callable[[Callable[..., Source]], Callable[..., Source]]:
+def reader(
+    name: str, *, what: str, licence: str, origin: str
+) -> Callable[[Callable[..., Source]], Callable[..., Source]]:
     """Enter a function ``(folder, *, options) -> Source`` into the catalogue."""
 
     def enter(read: Callable[..., Source]) -> Callable[..., Source]:

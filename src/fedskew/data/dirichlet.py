@@ -60,9 +60,7 @@ def dirichlet(
     return _deal(labels, found.table, rng)
 
 
-def replay(
-    labels: np.ndarray, classes: int, clients: int, seed: int, *, alpha: float, min_size: int = 10
-) -> Replay:
+def replay(labels: np.ndarray, classes: int, clients: int, seed: int, *, alpha: float, min_size: int = 10) -> Replay:
     """The partition that FedNTD's loop makes after ``np.random.seed(seed)``, sample for sample."""
     concentration = np.full(clients, positive(alpha, "alpha", "partition 'dirichlet'"))
     stream = np.random.RandomState(seed)
@@ -96,9 +94,7 @@ def replay(
     return Replay(parts, found.draws)
 
 
-def _search(
-    draw: Callable[[int], np.ndarray], sizes: np.ndarray, clients: int, alpha: float, min_size: int
-) -> Found:
+def _search(draw: Callable[[int], np.ndarray], sizes: np.ndarray, clients: int, alpha: float, min_size: int) -> Found:
     """Draw, in batches of growing size, until every client gets `min_size` samples."""
     where = "partition 'dirichlet'"
     if clients * whole(min_size, "min_size", where) > sizes.sum():

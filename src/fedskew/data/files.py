@@ -8,14 +8,14 @@ import lzma
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedskew.errors import UserError
 
-_UNPACK = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
 
 
 def folders(data: str, folder: Path | None, inside: Sequence[str], elsewhere: Sequence[Path] = ()) -> list[Path]:

@@ -31,7 +31,8 @@ def check_labels(labels: Any, classes: int, where: str) -> np.ndarray:
     """`labels` as an int64 array of values in 0..classes-1."""
     found = np.asarray(labels)
     if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
-        raise UserError(f"{where}: labels are {found.dtype} of shape {list(found.shape)}, and must be a row of whole numbers")
+        kind = f"{found.dtype} of shape {list(found.shape)}"
+        raise UserError(f"{where}: labels are {kind}, and must be a row of whole numbers")
     for label in (found.min(), found.max()):
         if not 0 <= label < classes:
             raise UserError(f"{where}: label {label} is outside 0..{classes - 1}")

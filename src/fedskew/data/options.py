@@ -31,6 +31,7 @@ def whole(value: Any, name: str, where: str, least: int = 1) -> int:
 
 def positive(value: Any, name: str, where: str) -> float:
     """`value` as a finite float above zero."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if not 0 < number < math.inf:
         raise UserError(f"{where}: {name} is {value!r} and must be a number above 0")
-    return float(value)
+    return number

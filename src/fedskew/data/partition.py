@@ -64,8 +64,8 @@ def sharding(labels: np.ndarray, classes: int, clients: int, seed: int, *, s: in
         raise UserError(f"{where}: s*clients is {s}*{clients}, which must be a multiple of the {classes} classes")
     sizes = class_sizes(labels, classes)
     if sizes.min() < per_class:
-        poorest = int(sizes.argmin())
-        raise UserError(f"{where}: s={s} needs {per_class} samples of every class, and class {poorest} has {sizes[poorest]}")
+        few = f"class {sizes.argmin()} has {sizes.min()}"
+        raise UserError(f"{where}: s={s} needs {per_class} samples of every class, and {few}")
     shards = [_runs(pool, per_class) for pool in by_class(labels, classes)]
     if legacy:
         table = list(range(classes)) * per_class
@@ -179,7 +179,8 @@ def quantity(
         if len(pool) < len(holders):
             raise UserError(f"{where}: class {label} has {len(pool)} samples for its {len(holders)} holders")
         if legacy:
-            first = int(stream.randint(max(len(pool) / 20, 1), len(pool) / 2 * upper))
+            least = max(len(pool) // 20, 1)
+            first = stream.randint(least, max(int(len(pool) / 2 * min(upper, 2)), least + 1))
             amounts = [first, len(pool) - first]
         else:
             rng.shuffle(pool)

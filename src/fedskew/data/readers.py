@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import zipfile
 import zlib
@@ -53,9 +52,15 @@ _DEBIAN_FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 _FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_CIFAR100 = tuple(
-    ["apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion", "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange", "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank", "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm"]
-)
+_CIFAR100 = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+    caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
+    flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
+    motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate
+    poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider
+    squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+    wardrobe whale willow_tree wolf woman worm
+"""
 
 
 @reader(
@@ -101,7 +106,9 @@ def cifar10(folder: Path | None, *, verify: bool = True) -> Source:
 def cifar100(folder: Path | None, *, verify: bool = True) -> Source:
     places = files.folders("cifar100", folder, ("cifar-100-python",))
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-    return _cifar_source("cifar100", places, _CIFAR100_FILES, b"fine_labels", _CIFAR100, mean, std, verify)
+    return _cifar_source(
+        "cifar100", places, _CIFAR100_FILES, b"fine_labels", tuple(_CIFAR100.split()), mean, std, verify
+    )
 
 
 @reader(
@@ -241,12 +248,22 @@ def _cifar_source(
 
 def _cifar_batch(path: Path, content: bytes, key: bytes, classes: int) -> Arrays:
     batch = safe_pickle.loads(content, path)
-    if isinstance(batch, dict):  # the official files have bytes for keys, files rewritten by Python 3 have text
-        batch = {name.encode() if isinstance(name, str) else name: value for name, value in batch.items()}
-        pixels, labels = batch.get(b"data"), batch.get(key)
-        if isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and isinstance(labels, list) and labels:
-            if pixels.shape == (len(labels), math.prod((3, 32, 32))) and all(type(label) is int for label in labels):
-                y = torch.tensor(labels)
-                check_labels(y, classes, f"'{path}'")
-                return Arrays(torch.from_numpy(pixels).view(-1, 3, 32, 32), y)
-    raise UserError(f"'{path}' is no CIFAR batch: it must hold 'data', bytes [N, 3072], and N labels in '{key.decode()}'")
+    pixels, labels = _entry(batch, b"data"), _entry(batch, key)
+    right = (
+        isinstance(pixels, np.ndarray)
+        and isinstance(labels, list)
+        and len(labels) > 0
+        and all(type(label) is int for label in labels)
+        and (pixels.dtype, pixels.shape) == (np.uint8, (len(labels), 3 * 32 * 32))
+    )
+    if not right:
+        wanted = f"'data', bytes [N, 3072], and N labels in '{key.decode()}'"
+        raise UserError(f"'{path}' is no CIFAR batch, which would hold {wanted}")
+    y = torch.tensor(labels)
+    check_labels(y, classes, f"'{path}'")
+    return Arrays(torch.from_numpy(pixels).view(-1, 3, 32, 32), y)
+
+
+def _entry(batch: Any, key: bytes) -> Any:
+    """The official files have bytes for keys, files rewritten by Python 3 have text."""
+    return batch.get(key, batch.get(key.decode())) if isinstance(batch, dict) else None

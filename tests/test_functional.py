@@ -573,6 +573,17 @@ def test_bfloat16_is_computed_in_float32(name: str) -> None:
     assert torch.equal(value, ALL[name][0](half.float(), d))
 
 
+def test_masked_classes_are_out_however_low_the_others() -> None:
+    """Subtracting 1000 from masked logits, as released, lets them back in here."""
+    low, majority = -8192.0, torch.tensor([False, True, True, False, False])
+    for student, teacher in ((Z + low, ZG), (Z, ZG + low), (Z + low, ZG + low)):
+        assert close(L.ntd(student, teacher, Y), L.ntd(Z, ZG, Y).item(), 1e-3)
+        assert close(L.lmd(student, teacher, Y, majority), L.lmd(Z, ZG, Y, majority).item(), 1e-3)
+        assert close(L.vacant_distillation(student, teacher, COUNTS), 0.549142, 1e-3)
+    assert close(L.margin_cross_entropy(Z + low, Y, COUNTS, 0.5), 0.336876, 1e-3)
+    assert close(L.logit_suppression(Z + low, Y, COUNTS, form="paper"), 0.3 * (1 + low) + 0.1 * (-1 + low), 1e-6)
+
+
 def test_float16_logits_beyond_the_range_of_exp() -> None:
     z = torch.full((4, 5), 60000.0, dtype=torch.float16)
     for form in ("code", "paper"):

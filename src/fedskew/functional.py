@@ -119,7 +119,7 @@ def calibrated_cross_entropy(z: Tensor, y: Tensor, counts: Tensor, eps: float = 
     `eps` is added to p, as released; eps = 0 takes vacant classes out of the softmax.
     """
     assert eps > 0 or counts[y].all(), "a target of a vacant class: counts must come from the labels trained on"
-    return F.cross_entropy(z.float() + (_prior(counts) + eps).log().clamp(min=_ABSENT), y)
+    return F.cross_entropy(z.float() + (_prior(counts) + eps).log(), y)
 
 
 def restricted_cross_entropy(z: Tensor, y: Tensor, counts: Tensor, alpha: float = 0.5) -> Tensor:

@@ -94,7 +94,7 @@ def fashion_mnist(folder: Path | None, *, verify: bool = True) -> Source:
 def cifar10(folder: Path | None, *, verify: bool = True) -> Source:
     places = files.folders("cifar10", folder, ("cifar-10-batches-py",))
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    return _cifar_source("cifar10", places, _CIFAR10_FILES, b"labels", _CIFAR10, mean, std, verify)
+    return _cifar_source("cifar10", places, _CIFAR10_FILES, "labels", _CIFAR10, mean, std, verify)
 
 
 @reader(
@@ -107,7 +107,7 @@ def cifar100(folder: Path | None, *, verify: bool = True) -> Source:
     places = files.folders("cifar100", folder, ("cifar-100-python",))
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
     return _cifar_source(
-        "cifar100", places, _CIFAR100_FILES, b"fine_labels", tuple(_CIFAR100.split()), mean, std, verify
+        "cifar100", places, _CIFAR100_FILES, "fine_labels", tuple(_CIFAR100.split()), mean, std, verify
     )
 
 
@@ -224,7 +224,7 @@ def _cifar_source(
     name: str,
     places: Sequence[Path],
     official: Mapping[str, str],
-    key: bytes,
+    key: str,
     labels: tuple[str, ...],
     mean: tuple[float, ...],
     std: tuple[float, ...],
@@ -246,24 +246,17 @@ def _cifar_source(
     return Source(name, train, test, len(labels), labels, mean, std, checksums)
 
 
-def _cifar_batch(path: Path, content: bytes, key: bytes, classes: int) -> Arrays:
-    batch = safe_pickle.loads(content, path)
-    pixels, labels = _entry(batch, b"data"), _entry(batch, key)
-    right = (
-        isinstance(pixels, np.ndarray)
-        and isinstance(labels, list)
-        and len(labels) > 0
-        and all(type(label) is int for label in labels)
-        and (pixels.dtype, pixels.shape) == (np.uint8, (len(labels), 3 * 32 * 32))
-    )
-    if not right:
-        wanted = f"'data', bytes [N, 3072], and N labels in '{key.decode()}'"
-        raise UserError(f"'{path}' is no CIFAR batch, which would hold {wanted}")
+def _cifar_batch(path: Path, content: bytes, key: str, classes: int) -> Arrays:
+    batch = safe_pickle.load_arrays(content, path)
+    pixels, labels = batch.get("data"), batch.get(key)
+    if (
+        not isinstance(pixels, np.ndarray)
+        or not isinstance(labels, list)
+        or not labels
+        or any(type(label) is not int for label in labels)
+        or (pixels.dtype, pixels.shape) != (np.uint8, (len(labels), 3 * 32 * 32))
+    ):
+        raise UserError(f"'{path}' is no CIFAR batch, which holds 'data', bytes [N, 3072], and N labels in '{key}'")
     y = torch.tensor(labels)
     check_labels(y, classes, f"'{path}'")
     return Arrays(torch.from_numpy(pixels).view(-1, 3, 32, 32), y)
-
-
-def _entry(batch: Any, key: bytes) -> Any:
-    """The official files have bytes for keys, files rewritten by Python 3 have text."""
-    return batch.get(key, batch.get(key.decode())) if isinstance(batch, dict) else None

@@ -1,9 +1,10 @@
-"""Reading a pickle of arrays from somebody else without letting it run anything."""
+"""Reading a pickled dictionary of arrays from somebody else without letting it run, or break, anything."""
 
 from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +12,86 @@ import numpy as np
 
 from fedskew.errors import UserError
 
-
-def _blank_array(kind: object, shape: object, dtype: object) -> np.ndarray:
-    """What numpy's pickles begin an array with; its content follows as state, whatever is asked for here."""
-    del kind, shape, dtype
-    return np.empty(0, dtype=np.uint8)
+_CODES = frozenset({"b1", "u1", "i1", "i2", "i4", "i8", "f4", "f8"})
 
 
-def _latin1_bytes(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes into an old pickle."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"bytes encoded as {encoding!r}")
-    return text.encode("latin1")
+def load_arrays(data: bytes, path: Path) -> dict[str, Any]:
+    """The dictionary pickled in `data`, with numpy arrays among its values; `path` is for the error only.
 
-
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _blank_array,
-    ("numpy._core.multiarray", "_reconstruct"): _blank_array,
-    ("numpy", "ndarray"): "ndarray",  # only ever an argument of the above, so it need not be callable
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _latin1_bytes,
-}
+    numpy's own unpickling trusts its input (a changed byte can crash the process), so arrays are rebuilt here.
+    """
+    try:
+        for operation, argument, _ in pickletools.genops(data):
+            # The unpickler allocates its memory of past objects up to the number asked for.
+            if operation.name in ("PUT", "LONG_BINPUT") and argument > len(data):
+                raise pickle.UnpicklingError("it asks for more memory than its content can need")
+        found = _ArraysOnly(data, path).load()
+        return {_text(key): value.array() if isinstance(value, _Array) else value for key, value in found.items()}
+    except UserError:
+        raise
+    except Exception as error:  # bytes from outside can go wrong in any way
+        raise UserError(f"'{path}' is damaged or no pickled dictionary of arrays ({error})") from error
 
 
 class _ArraysOnly(pickle.Unpickler):
+    """Knows five names; what it hands out for them only collects values."""
+
     def __init__(self, data: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(data), encoding="bytes")
         self._path = path
+        self._known = {
+            ("numpy.core.multiarray", "_reconstruct"): self._array,
+            ("numpy._core.multiarray", "_reconstruct"): self._array,
+            ("numpy", "ndarray"): "ndarray",
+            ("numpy", "dtype"): self._dtype,
+            ("_codecs", "encode"): self._bytes,
+        }
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
+        if (module, name) not in self._known:
             raise UserError(f"'{self._path}' wants to use '{module}.{name}', which no data file needs: do not trust it")
-        return _ALLOWED[module, name]
+        return self._known[module, name]
+
+    def _array(self, kind: object, shape: object, dtype: object) -> _Array:
+        del kind, shape, dtype  # of an empty array, always; the true ones come with its state
+        return _Array()
+
+    def _dtype(self, code: Any, align: object, copy: object) -> _Dtype:
+        del align, copy
+        return _Dtype(code)
+
+    def _bytes(self, text: str, encoding: str) -> bytes:
+        """How Python 3 writes bytes into a pickle that Python 2 can read."""
+        del encoding  # always latin1
+        return text.encode("latin1")
 
 
-def loads(data: bytes, path: Path) -> Any:
-    """Plain Python values and numpy arrays out of `data`; `path` is for the error only."""
-    try:
-        return _ArraysOnly(data, path).load()
-    except UserError:
-        raise
-    except Exception as error:  # bytes from outside can break the unpickler in any way
-        raise UserError(f"'{path}' is damaged or no pickle of arrays ({type(error).__name__})") from error
+class _Dtype:
+    def __init__(self, code: Any) -> None:
+        self._code = code
+        self._order = "|"
+
+    def __setstate__(self, state: Any) -> None:
+        self._order = _text(state[1])
+
+    def dtype(self) -> np.dtype[Any]:
+        code = _text(self._code)
+        if code not in _CODES or self._order not in ("<", ">", "|"):
+            raise pickle.UnpicklingError(f"arrays of type {self._order}{code}")
+        return np.dtype(self._order + code)
+
+
+class _Array:
+    _state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self._state = state
+
+    def array(self) -> np.ndarray:
+        _, shape, dtype, by_columns, content = self._state
+        return np.frombuffer(content, dtype.dtype()).reshape(shape, order="F" if by_columns else "C").copy()
+
+
+def _text(value: Any) -> str:
+    """Text, which pickles of Python 2 hold as bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -80,7 +80,12 @@ def dots(counts: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> Figure:
     for shown in dict.fromkeys(_rounded(share * most) for share in (1.0, 0.25, 0.05)):
         axes.scatter((), (), s=area(shown), color=COLOURS[0], alpha=0.85, linewidths=0, label=f"{shown:,}")
     axes.legend(
-        title="samples", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, labelspacing=1.2, handletextpad=0.8
+        title="samples",
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        frameon=False,
+        labelspacing=1.2,
+        handletextpad=0.8,
     )
     for side in axes.spines.values():
         side.set_visible(False)
@@ -165,7 +170,7 @@ def _draw_curves(axes: Axes, groups: Mapping[str, Sequence[Ran]], target: float 
         )  # fmt: skip
     axes.set_xlabel("round")
     axes.set_ylabel("accuracy of the global model, %")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params("x", integer=True)
     _clean(axes)
     if axes.lines:
         axes.legend(frameon=False, loc="lower right", ncols=1 + len(groups) // 9, fontsize=9)

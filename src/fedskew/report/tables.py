@@ -110,13 +110,11 @@ def duration(seconds: float) -> str:
 
 def size(count: float) -> str:
     """``12.3 MB``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            break
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 1000 and len(units) > 1:
         count /= 1000
-    else:
-        unit = "TB"
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        del units[0]
+    return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
 
 
 def comparison_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

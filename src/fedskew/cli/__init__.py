@@ -1,0 +1,20 @@
+"""The command line. What is heavy is imported inside commands, so that help comes at once."""
+
+from __future__ import annotations
+
+import click
+
+from fedskew import __version__
+from fedskew.cli.failures import Group
+from fedskew.cli.showing import card, data, methods, partition, report
+from fedskew.cli.training import compare, resume, run
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="fedskew")
+def main() -> None:
+    """Federated learning when clients' labels are skewed or wrong: train, compare, look."""
+
+
+for command in (run, compare, resume, report, methods, card, partition, data):
+    main.add_command(command)

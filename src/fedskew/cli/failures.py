@@ -1,0 +1,41 @@
+"""One sentence for every mistake, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.exceptions import NoArgsIsHelpError
+
+from fedskew.errors import UserError
+
+
+class Mistake(click.ClickException):
+    """Something the user can mend."""
+
+    exit_code = 2
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C; the message says how to go on."""
+
+    exit_code = 130
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"\n{self.message}", err=True)
+
+
+class Group(click.Group):
+    """A group whose commands end in one sentence where others would end in a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            raise Mistake(str(error)) from None
+        except NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise Mistake(error.format_message()) from None
+        except KeyboardInterrupt:
+            raise Interrupted("Interrupted.") from None

@@ -1,0 +1,46 @@
+"""Tables on the screen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+
+def console() -> Any:
+    """Standard output, as wide as the terminal; wide enough for any table when there is none."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 180, highlight=False, markup=False)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_table(heading: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 1, lines: bool = False) -> None:
+    """A table whose first `left` columns are text and the others numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_lines=lines, pad_edge=False)
+    for number, name in enumerate(heading):
+        table.add_column(name, justify="left" if number < left else "right", overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    console().print(table)
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Names and values below each other."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, value)
+    console().print(table)

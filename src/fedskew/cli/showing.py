@@ -1,0 +1,180 @@
+"""Commands that show things: report, methods, card, partition, data."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedskew.cli import options
+from fedskew.cli.failures import Group
+from fedskew.cli.screen import console, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from fedskew.report.cards import Entry
+
+MANY_CLIENTS, MANY_CLASSES = 40, 20
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("-o", "--out", type=click.Path(path_type=Path), show_default="report.html", help="File to write; - prints.")
+@click.option("--format", "kind", type=click.Choice(["html", "md", "csv"]), help="Left out, the file's ending decides.")
+def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
+    """Make one page of runs, finished or not. RUN is a run folder, a record file, or a folder of runs."""
+    from fedskew.report import page
+    from fedskew.report import runs as records
+    from fedskew.report.comparison import save_text
+
+    ending = out.suffix.removeprefix(".") if out else ""
+    chosen = kind or (ending if ending in page.FORMATS else "html")
+    text = page.FORMATS[chosen](records.read(runs))
+    path = out or Path(f"report.{chosen}")
+    if str(path) == "-":
+        click.echo(text, nl=False)
+        return
+    save_text(path, text)
+    click.echo(f"Written to {path}.")
+
+
+@click.command()
+@options.as_json
+@click.option("--pages", type=click.Path(path_type=Path), help="Write a page for each, and a table, to this folder.")
+def methods(as_json: bool, pages: Path | None) -> None:
+    """List the methods: what they are, what travels, what they cost."""
+    from fedskew.report import cards
+
+    known = _known_methods()
+    if pages is not None:
+        written = cards.write(pages, known)
+        click.echo(f"Written to {pages}: {len(written)} pages.")
+    elif as_json:
+        print_json([entry.as_dict() for entry in known])
+    else:
+        rows = [[e.call, e.card.paper, str(e.card.year), e.card.travels, e.card.cost] for e in known]
+        print_table(["id", "paper", "year", "what travels", "extra cost"], rows, left=5, lines=True)
+
+
+@click.command()
+@click.argument("name")
+def card(name: str) -> None:
+    """Show the card of a method, or of each one in a sum such as fedprox+avgm."""
+    from fedskew.methods import registry
+    from fedskew.report import cards
+
+    registry.build(name)  # which says what is wrong with it
+    names = [piece.strip() for piece in re.sub(r"\(.*?\)", "", name).split("+")]
+    text = "\n".join(cards.page(_method(registry.entry(each).alias_of or each)) for each in names)
+    screen = console()
+    if screen.is_terminal:
+        from rich.markdown import Markdown
+
+        screen.print(Markdown(text))
+    else:
+        click.echo(text, nl=False)
+
+
+@click.command()
+@options.task
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Draw a picture: .png, .svg or .pdf.")
+@click.option("--kind", type=click.Choice(["dots", "heat"]), help="Left out, dots while there are few clients.")
+@options.as_json
+def partition(out: Path | None, kind: str | None, as_json: bool, **asked: Any) -> None:
+    """Show who holds what: samples of each client and class."""
+    from fedskew import experiment, face
+    from fedskew.report import pictures
+
+    config = face.configure(**asked)
+    source = experiment.load_source(config)
+    shards = experiment.shards_for(config, source)
+    counts = [shards.shard(client, source.train.x).counts.tolist() for client in range(len(shards))]
+    if out is not None:
+        draw = {"dots": pictures.dots, "heat": pictures.heat, None: pictures.partition}[kind]
+        pictures.save(draw(counts, source.labels), out)
+    if as_json:
+        print_json(
+            {
+                "dataset": source.name,
+                "partition": config.partition.model_dump(exclude_none=True),
+                "seed": config.seed,
+                "digest": shards.digest,
+                "labels": list(source.labels),
+                "sizes": [sum(row) for row in counts],
+                "counts": counts,
+            }
+        )
+        return
+    _print_holdings(counts, source.labels)
+    sizes, held = [sum(row) for row in counts], [sum(n > 0 for n in row) for row in counts]
+    facts = {
+        "samples": f"{sum(sizes):,} of {len(source.train):,}, {_range(sizes)} per client",
+        "classes": f"{_range(held)} of {source.classes} per client",
+        "digest": shards.digest,
+    }
+    print_facts(facts | ({"picture": str(out)} if out else {}))
+
+
+def _print_holdings(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
+    shown = counts[:MANY_CLIENTS]
+    if len(labels) <= MANY_CLASSES:
+        cells = [[str(k), *(str(n) if n else "·" for n in row), str(sum(row))] for k, row in enumerate(shown)]
+        print_table(["client", *labels, "all"], cells, left=0)
+    else:
+        cells = [[str(k), str(sum(row)), str(sum(n > 0 for n in row)), _largest(row, labels)] for k, row in enumerate(shown)]
+        print_table(["client", "samples", "classes", "most of"], cells, left=0)
+    if len(counts) > len(shown):
+        click.echo(f"... and {len(counts) - len(shown)} more clients; --json or -o picture.png shows them all.\n")
+
+
+def _largest(row: Sequence[int], labels: Sequence[str]) -> str:
+    most = max(row)
+    return f"{labels[row.index(most)]} ({most})" if most else "·"
+
+
+def _range(values: Sequence[int]) -> str:
+    return f"{min(values):,} to {max(values):,} (median {statistics.median(values):,g})"
+
+
+@click.group(cls=Group)
+def data() -> None:
+    """Data sets that can be read."""
+
+
+@data.command("list")
+@click.option("--data-dir", type=click.Path(path_type=Path), envvar="FEDSKEW_DATA", help="Folder to look for files in.")
+@options.as_json
+def list_data(data_dir: Path | None, as_json: bool) -> None:
+    """List the data sets: what they are, their licences, where they come from, whether they are here."""
+    from fedskew.data import sources
+
+    known = [
+        {"name": each.name, "what": each.what, "licence": each.licence, "origin": each.origin, "here": each.here(data_dir)}
+        for each in sources.known()
+    ]
+    if as_json:
+        print_json(known)
+        return
+    cells = [[*(str(each[key]) for key in ("name", "what", "licence", "origin")), _HERE[each["here"]]] for each in known]
+    print_table(["name", "what it is", "licence", "where it comes from", "here"], cells, left=5, lines=True)
+
+
+_HERE = {True: "yes", False: "no", None: "yours"}
+
+
+def _known_methods() -> list[Entry]:
+    from fedskew.methods import registry
+
+    return [_method(name) for name in registry.known()]
+
+
+def _method(name: str) -> Entry:
+    from fedskew.methods import registry
+    from fedskew.report.cards import Entry
+
+    found = registry.entry(name)
+    aliases = [each for each in registry.known(aliases=True) if registry.entry(each).alias_of == name]
+    return Entry(name, found.defaults, aliases, found.build().card)

@@ -1,0 +1,165 @@
+"""Commands that train: run, compare, resume."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedskew.cli import options
+from fedskew.cli.failures import Interrupted
+from fedskew.cli.progress import Advance, Progress
+from fedskew.cli.screen import print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from fedskew.config import RunConfig
+    from fedskew.experiment import Result
+
+
+@click.command()
+@click.option("--method", default=None, show_default="fedavg", help="A name such as fedprox(mu=0.5), or several with +.")
+@options.training
+@options.output
+@options.as_json
+def run(out: Path | None, force: bool, as_json: bool, **asked: Any) -> None:
+    """Train one method and leave a run folder."""
+    from fedskew import face
+    from fedskew.report.comparison import run_name
+
+    config = face.configure(**asked)
+    name = run_name(f"{config.method}-{config.data.name}", config.seed)
+    folder = out or _fresh(Path("runs") / name, force)
+    _announce(config.method, config)
+    with _resumable(folder), Progress() as progress:
+        result = face.run(config=config, out=folder, force=force, progress=progress.of(config.method, config.rounds))
+    _show(result, as_json)
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--rounds", type=int, help="Go on to this many rounds in all.")
+@options.as_json
+def resume(run: Path, rounds: int | None, as_json: bool) -> None:
+    """Go on with the run in the folder RUN, to the same bits as if it had never stopped."""
+    from fedskew import config as configuration
+    from fedskew import face
+    from fedskew.report.comparison import CONFIG
+
+    wanted = configuration.load(run / CONFIG) if (run / CONFIG).exists() else configuration.RunConfig()
+    with _resumable(run), Progress() as progress:
+        shown = progress.of(wanted.method, rounds or wanted.rounds)
+        result = face.resume(run, rounds=rounds, progress=shown)
+    _show(result, as_json)
+
+
+@click.command()
+@click.argument("methods", nargs=-1, required=True, metavar="METHOD...")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="How many, from --seed on.")
+@click.option("--resume", is_flag=True, help="Go on with a comparison that was interrupted.")
+@options.training
+@options.output
+@options.as_json
+def compare(
+    methods: tuple[str, ...], seeds: int, resume: bool, out: Path | None, force: bool, as_json: bool, **asked: Any
+) -> None:
+    """Train several methods on the same data over the same seeds, and print one table."""
+    from fedskew import face
+    from fedskew.report import tables
+
+    config = face.configure(**asked)
+    usual = Path("runs") / f"compare-{config.data.name}"
+    folder = out or (usual if resume else _fresh(usual, force))
+    _announce(", ".join(methods), config)
+    with _repeatable(folder), Progress() as progress:
+
+        def shown(method: str, seed: int) -> Advance:
+            return progress.of(f"{method}, seed {seed}", config.rounds)
+
+        done = face.compare(
+            methods, seeds=seeds, config=config, out=folder, force=force, resume=resume, progress=shown
+        )
+    rows = done.table()
+    if as_json:
+        print_json(rows)
+        return
+    print_table(*tables.comparison_cells(rows))
+    click.echo(f"Written to {folder}; fedskew report {shlex.quote(str(folder))} makes a page of it.")
+
+
+def _fresh(usual: Path, force: bool) -> Path:
+    """The usual folder, or the first of usual-2, usual-3, ... that is not there yet."""
+    number, folder = 1, usual
+    while folder.exists() and not force:
+        number += 1
+        folder = usual.with_name(f"{usual.name}-{number}")
+    return folder
+
+
+def _announce(what: str, config: RunConfig) -> None:
+    number = getattr(config.partition, {"dirichlet": "alpha"}.get(config.partition.name, "s"), None)
+    split = config.partition.name if number is None else f"{config.partition.name}:{number}"
+    click.echo(
+        f"{what} on {config.data.name}, {split}, {config.partition.clients} clients, {config.rounds} rounds", err=True
+    )
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Ctrl-C ends in a line that says how to go on."""
+    from fedskew.report.comparison import CONFIG
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not (folder / CONFIG).exists():
+            raise Interrupted("Interrupted before the first round; nothing was written.") from None
+        raise Interrupted(f"Interrupted; go on with: fedskew resume {shlex.quote(str(folder))}") from None
+
+
+@contextmanager
+def _repeatable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"Interrupted; go on with the same command and --resume --out {shlex.quote(str(folder))}"
+        ) from None
+
+
+def _show(result: Result, as_json: bool) -> None:
+    from fedskew.report import tables
+
+    traffic, end = tables.traffic(result), result.end
+    if as_json:
+        print_json({**{k: v for k, v in end.items() if k != "kind"}, **traffic, "folder": str(result.folder)})
+        return
+    at = "" if end["best_round"] is None else f" (round {end['best_round'] + 1})"
+    facts = {
+        "best": f"{tables.percent(end['best'])} %{at}",
+        "last": f"{tables.percent(end['last'])} %",
+        "mean of last 10": f"{tables.percent(end['last10'])} %",
+    }
+    if "target" in end:
+        reached = "not reached" if end["reached"] is None else f"reached in round {end['reached'] + 1}"
+        facts[f"target {tables.percent(end['target'])} %"] = reached
+    recall = tables.final_recall(result)
+    if recall is not None:
+        labels = result.header["data"]["labels"]
+        facts["recall by class"] = "  ".join(
+            f"{name} {tables.percent(None if share != share else share, digits=0)}"
+            for name, share in zip(labels, recall, strict=True)
+        )
+    for group in tables.GROUPS:
+        if (score := tables.client_score(result, group)) is not None:
+            facts[f"clients: {group}"] = f"{tables.percent(score)} %"
+    facts |= {
+        "time": tables.duration(end["seconds"]),
+        "up, down": f"{tables.size(traffic['up'])}, {tables.size(traffic['down'])}",
+        "weights_sha256": end["weights_sha256"] or "no single model",
+        "folder": str(result.folder),
+    }
+    print_facts(facts)

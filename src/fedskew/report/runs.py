@@ -1,0 +1,81 @@
+"""Finding records, and telling runs apart by what differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedskew import record
+from fedskew.errors import UserError
+
+#: settings that change neither the method nor its task
+_ASIDE = ("method", "seed", "data.dir", "engine.name", "engine.workers", "checkpoint.", "evaluate.")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A record, where it was read, and what it is called among the others."""
+
+    path: Path
+    run: record.Run
+    name: str
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.run.header.get("config", {})
+
+    @property
+    def seed(self) -> int | None:
+        return self.config.get("seed")
+
+    @property
+    def state(self) -> str:
+        """Whether it came to its end."""
+        if self.run.end is not None:
+            return "finished"
+        return f"stopped after {len(self.run.rounds)} of {self.config.get('rounds', 'unknown')} rounds"
+
+
+def read(paths: Iterable[Path]) -> list[Loaded]:
+    """Read run folders, record files, or folders of run folders such as a comparison."""
+    found = [(path, record.read(path)) for path in _records(paths)]
+    names = _names([run for _, run in found], [path for path, _ in found])
+    return [Loaded(path, run, name) for (path, run), name in zip(found, names, strict=True)]
+
+
+def grouped(loaded: Iterable[Loaded]) -> dict[str, list[record.Run]]:
+    """Runs of one name together: they differ in nothing but their seeds."""
+    groups: dict[str, list[record.Run]] = {}
+    for each in loaded:
+        groups.setdefault(each.name, []).append(each.run)
+    return groups
+
+
+def _records(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        inside = sorted(path.glob(f"*/{record.NAME}")) if path.is_dir() and not (path / record.NAME).exists() else []
+        if path.is_dir() and not inside and not (path / record.NAME).exists():
+            raise UserError(f"'{path}' holds no run: there is no {record.NAME} in it or in a folder inside it")
+        yield from (each.parent for each in inside) if inside else (path,)
+
+
+def _names(runs: Sequence[record.Run], paths: Sequence[Path]) -> list[str]:
+    """The method, and every other setting in which some of these runs differ."""
+    settings = [dict(_flat(run.header.get("config", {}))) for run in runs]
+    keys = sorted({key for each in settings for key in each if not key.startswith(_ASIDE)})
+    differing = [key for key in keys if len({repr(each.get(key)) for each in settings if each}) > 1]
+    names = []
+    for run, path, each in zip(runs, paths, settings, strict=True):
+        extra = [f"{key}={each[key]}" for key in differing if each.get(key) is not None]
+        names.append(", ".join([run.header.get("method") or path.name, *extra]))
+    return names
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

@@ -1,6 +1,6 @@
 """The label-skew results on real data that the docs show: one queue, resumable at any moment.
 
-    python scripts/label_skew_results.py --data-dir DIR [--only cifar10/fedavg ...] [--rounds N]
+    FEDSKEW_DATA=DIR python scripts/label_skew_results.py [--only cifar10/fedavg ...]
 
 A cell that is finished is left alone, one that was interrupted goes on to the same bits.
 """
@@ -8,7 +8,6 @@ A cell that is finished is left alone, one that was interrupted goes on to the s
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -56,13 +55,11 @@ CELLS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", default=os.environ.get("FEDSKEW_DATA"))
     parser.add_argument("--only", nargs="*", default=list(CELLS))
-    parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args()
     for cell in asked.only:
         method, options = CELLS[cell]
-        folder = asked.results / cell
+        folder = RESULTS / cell
         began = time.time()
 
         def tell(line: dict[str, Any], cell: str = cell, began: float = began) -> None:
@@ -72,7 +69,7 @@ def main() -> None:
             if record.read(folder).end is None:
                 experiment.resume(folder, progress=tell)
         else:
-            experiment.run(face.configure(method=method, data_dir=asked.data_dir, **options), folder, progress=tell)
+            experiment.run(face.configure(method=method, **options), folder, progress=tell)
 
 
 if __name__ == "__main__":

@@ -775,7 +775,6 @@ def test_gradients_on_weights() -> None:
     w, r, u = (torch.randn(3, 2, generator=dice) for _ in range(3))
     torch.testing.assert_close(gradient(lambda x: L.proximal({"a": x}, {"a": r}), w), w - r)
     torch.testing.assert_close(gradient(lambda x: L.curvature({"a": x}, {"a": u}, {"a": u * r}), w), 2 * u * (w - r))
-    assert L.proximal({}, {}).item() == 0 and L.curvature({}, {}, {}).item() == 0
 
 
 # The drift of ledger D2 (spec §4.15) --------------------------------------------------------------------------------

@@ -5,16 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import os
-import platform
 import shutil
-import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fedskew import config as configuration
-from fedskew import record, tree
+from fedskew import evidence, record
 from fedskew.config import RunConfig
 from fedskew.data import augment, shards, sources
 from fedskew.data import partition as partitions
@@ -34,9 +30,9 @@ from fedskew.methods import registry
 from fedskew.models import registry as networks
 from fedskew.parts import compose
 from fedskew.parts.stages import Method
-from fedskew.types import Spec, State, Task, Tree
+from fedskew.types import Spec, Task, Tree
 from fedskew.work import checkpoint, server
-from fedskew.work.loop import Done, Engine, Opened, rounds
+from fedskew.work.loop import Engine, Opened, rounds
 from fedskew.work.site import Site, one_thread
 from fedskew.work.store import Store
 
@@ -55,6 +51,9 @@ class Given:
     source: sources.Source | None = None
     module: nn.Module | None = None
     method: Method | None = None
+
+
+NOTHING = Given()
 
 
 @dataclass
@@ -116,7 +115,7 @@ def load_source(config: RunConfig) -> sources.Source:
     return sources.load(config.data.name, None if folder is None else Path(folder), **config.data.options)
 
 
-def prepare(config: RunConfig, given: Given = Given()) -> tuple[Site, sources.Source, Spec]:
+def prepare(config: RunConfig, given: Given = NOTHING) -> tuple[Site, sources.Source, Spec]:
     """Everything a run needs, before its first round."""
     source = given.source or load_source(config)
     shape = tuple(source.train.x.shape[1:])
@@ -166,34 +165,42 @@ def run(
     config: RunConfig,
     out: Path | None = None,
     *,
-    given: Given = Given(),
+    given: Given = NOTHING,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Result:
     """Train from the beginning; with `out`, leave a run folder there that can be resumed and reported on."""
     if out is not None:
-        _make_folder(out, config, force)
-    return _go(config, out, given, progress)
+        check_free(out, force)
+    return _go(config, out, given, progress, fresh=True)
 
 
 def resume(
-    folder: Path, *, given: Given = Given(), progress: Progress | None = None, rounds: int | None = None
+    folder: Path, *, given: Given = NOTHING, progress: Progress | None = None, rounds: int | None = None
 ) -> Result:
     """Go on with a run that was interrupted, or with more rounds than it was made for, to the same bits."""
-    if not (folder / CONFIG).exists():
-        raise UserError(f"'{folder}' is not a run folder: it has no {CONFIG}")
-    config = configuration.load(folder / CONFIG)
-    if rounds is not None and rounds != config.rounds:
-        if rounds < config.rounds:
-            raise UserError(f"rounds is {rounds}, but the run in '{folder}' was made for {config.rounds}; give more")
-        config = configuration.override(config, [f"rounds={rounds}"])
-        _write(folder / CONFIG, configuration.dumps(config))
+    config = begun(folder, rounds)
+    _write(folder / CONFIG, configuration.dumps(config))
     return _go(config, folder, given, progress)
 
 
-def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None) -> Result:
+def begun(folder: Path, rounds: int | None = None) -> RunConfig:
+    """The configuration of the run in a folder, perhaps for more rounds than it was made for."""
+    if not _holds_run(folder):
+        raise UserError(f"'{folder}' is not a run folder: it has no {CONFIG}")
+    config = configuration.load(folder / CONFIG)
+    if rounds is None:
+        return config
+    if rounds < config.rounds:
+        raise UserError(f"rounds is {rounds}, but the run in '{folder}' was made for {config.rounds}; give more")
+    return configuration.override(config, [f"rounds={rounds}"])
+
+
+def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None, fresh: bool = False) -> Result:
     with one_thread():
         site, source, spec = prepare(config, given)
+        if fresh and folder is not None:  # only now, so that a mistake leaves no folder behind
+            _make_folder(folder, config)
         store = Store(folder / CHECKPOINT if folder is not None and config.checkpoint.every else None)
         with _engine(config, site, store, given) as engine:
             return _rounds(config, folder, site, source, spec, engine, store, progress)
@@ -234,28 +241,32 @@ def _rounds(
 ) -> Result:
     began = time.perf_counter()
     state = server.begin(spec, site.net(spec).initial())
-    header = _header(config, site, source, spec)
-    writer, lines, spent = None, [], 0.0
+    header = evidence.header(config, site, source, spec)
+    writer, spent = None, 0.0
+    lines: list[dict[str, Any]] = []
+    doors: list[dict[str, Any]] = []
     if folder is not None:
         restored = checkpoint.load(folder / CHECKPOINT, store) if config.checkpoint.every else None
         if restored is not None:
             state, spent = restored.state, restored.notes["seconds"]
             writer = record.Writer.append_to(folder / record.NAME, restored.record_bytes)
-            lines = record.read(folder).rounds
+            before = record.read(folder)
+            header, lines, doors = before.header, before.rounds, before.doors
+            if header["config"]["rounds"] != config.rounds:
+                writer.write("extended", rounds=config.rounds, versions=evidence.versions())
         else:
             (folder / record.NAME).unlink(missing_ok=True)
             writer = record.Writer.create(folder / record.NAME, header)
-    doors: list[dict[str, Any]] = []
     clock = time.perf_counter()
     for event in rounds(site, engine, state, config.evaluate.clients):
+        state = event.state
         if isinstance(event, Opened):
             door = {"round": event.round.index, "part": event.entry, "answers": event.answers, "verdict": event.verdict}
             doors.append(door)
             if writer is not None:
                 writer.write("door", **door)
             continue
-        state = event.state
-        line = _line(config, site, engine, event)
+        line = evidence.line(config, site, engine, event)
         line["seconds"], clock = time.perf_counter() - clock, time.perf_counter()
         lines.append(line)
         if writer is not None and folder is not None:
@@ -266,7 +277,7 @@ def _rounds(
         if progress is not None:
             progress(line)
     model = server.model_of(site, state)
-    end = _end(config, lines, model, engine, state, spent + time.perf_counter() - began)
+    end = evidence.end(config, lines, model, engine, state, spent + time.perf_counter() - began)
     if writer is not None and folder is not None:
         if model is not None:
             _save_weights(model, folder / WEIGHTS)
@@ -275,138 +286,24 @@ def _rounds(
     return Result(config, header, lines, end, model, folder, doors)
 
 
-def _line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str, Any]:
-    updates = event.gathered.updates
-    last = event.counted and event.state.round.counted == site.plan.rounds
-    optimiser = site.plan.stage(event.round).optimiser
-    line: dict[str, Any] = {
-        "round": event.round.index,
-        "counted": event.counted,
-        "stage": event.round.stage,
-        "lr": optimiser.rate(event.round) if optimiser is not None else None,
-        "asked": event.asked,
-        "replies": len(updates),
-        "examples": sum(update.examples for update in updates),
-        "steps": sum(update.steps for update in updates),
-    }
-    if updates:
-        line["loss"] = sum(update.metrics["loss"] for update in updates) / len(updates)
-        line["up"] = int(sum(update.metrics["up"] for update in updates))
-        line["down"] = int(sum(update.metrics["down"] for update in updates))
-    if config.evaluate.clients and updates:
-        line |= _client_lines(event)
-    model = server.model_of(site, event.state)
-    if model is not None and (last or (event.round.index + 1) % config.evaluate.every == 0):
-        scores = engine.score(event.state.spec, model)
-        scores.pop("confusion")
-        line |= scores
-    return line
+def check_free(out: Path, force: bool) -> None:
+    """Refuse a folder that holds a run already, unless it may be replaced."""
+    if _holds_run(out) and not force:
+        raise UserError(f"'{out}' already holds a run; resume it, choose another --out, or say --force to replace it")
 
 
-def _client_lines(event: Done) -> dict[str, Any]:
-    """Scores of the client models, and how differently they drifted: sum |m_i|^2 / |sum m_i|^2 (FedVLS Eq. 7)."""
-    updates = event.gathered.updates
-    total = event.gathered.sums.under("drift|").added
-    apart = sum(update.metrics["drift"] for update in updates)
-    together = float(tree.dot(total, total))
-    clients = []
-    for update in updates:
-        shown = {k: v for k, v in update.metrics.items() if k.startswith("accuracy_")}
-        recall = [update.metrics[f"recall_{c}"] for c in range(sum(k.startswith("recall_") for k in update.metrics))]
-        clients.append({"client": update.client, **shown, "recall": recall})
-    out: dict[str, Any] = {"clients": clients, "drift_diversity": apart / together if together else None}
-    for group in ("majority", "minority", "vacant", "all"):
-        found = [c[f"accuracy_{group}"] for c in clients if f"accuracy_{group}" in c]
-        out[f"client_{group}"] = sum(found) / len(found) if found else None
-    return out
-
-
-def _end(
-    config: RunConfig, lines: list[dict[str, Any]], model: Tree | None, engine: Engine, state: State, seconds: float
-) -> dict[str, Any]:
-    end: dict[str, Any] = dict(record.summary(lines))
-    if config.evaluate.target is not None:
-        end["target"] = config.evaluate.target
-        end["reached"] = record.first_reaching(lines, config.evaluate.target)
-    end["rounds"] = len(lines)
-    end["seconds"] = seconds
-    end["weights_sha256"] = None if model is None else tree.digest(model)
-    if model is not None and lines:
-        end["confusion"] = engine.score(state.spec, model)["confusion"]
-    return end
-
-
-def _header(config: RunConfig, site: Site, source: sources.Source, spec: Spec) -> dict[str, Any]:
-    weights = site.net(spec).initial()
-    return {
-        "config": config.model_dump(),
-        "command": sys.argv[1:],
-        "method": site.plan.method.expression,
-        "card": site.plan.method.card.title,
-        "model": {
-            "name": spec.name,
-            "args": spec.args,
-            "parameters": sum(weights[n].numel() for n in site.net(spec).parameters),
-        },
-        "data": {
-            "name": source.name,
-            "train": len(source.train),
-            "test": len(source.test),
-            "labels": list(source.labels),
-        },
-        "checksums": source.checksums,
-        "shards": site.shards.digest,
-        "counts": _counts(site) if site.plan.task.clients <= 1000 else None,
-        "versions": versions(),
-        "hardware": hardware(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-def _counts(site: Site) -> list[list[int]]:
-    classes, sizes = site.plan.task.classes, site.shards.sizes().tolist()
-    return [y.bincount(minlength=classes).tolist() for y in site.shards.y.split(sizes)]
-
-
-def versions() -> dict[str, str | None]:
-    """Of everything whose change could change bits, and the commit if fedskew runs from a checkout."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in ("fedskew", "torch", "numpy", "scikit-learn"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    asked = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    found["commit"] = asked.stdout.strip() or None
-    return found
-
-
-def hardware() -> dict[str, Any]:
-    """What the run is computed on."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
-        ]
-        model = names[0] if names else model
-    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system(), "threads_per_worker": 1}
-
-
-def _make_folder(out: Path, config: RunConfig, force: bool) -> None:
-    if (out / CONFIG).exists():
-        if not force:
-            raise UserError(
-                f"'{out}' already holds a run; resume it, choose another --out, or say --force to replace it"
-            )
-        shutil.rmtree(out)
+def _make_folder(out: Path, config: RunConfig) -> None:
     try:
+        if _holds_run(out):
+            shutil.rmtree(out)
         (out / CHECKPOINT).mkdir(parents=True, exist_ok=True)
         _write(out / CONFIG, configuration.dumps(config))
     except OSError as error:
         raise UserError(f"cannot write the run folder '{out}': {error.strerror}; choose another --out") from None
+
+
+def _holds_run(folder: Path) -> bool:
+    return os.path.exists(folder / CONFIG)  # unlike Path.exists, false where one may not look
 
 
 def _save_weights(model: Tree, path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from fedskew import config as configuration
@@ -73,7 +74,7 @@ def configure(
 
 
 def run(
-    method: str | Method = "fedavg",
+    method: str | Method | None = None,
     *,
     data: Sequence[Any] | None = None,
     model: str | nn.Module | None = None,
@@ -82,12 +83,16 @@ def run(
     progress: Progress | None = None,
     **options: Any,
 ) -> Result:
-    """Train one method. `data` is (x_train, y_train, x_test, y_test); `model` a name, a ``module:function`` or a module."""
+    """Train one method.
+
+    `data` is (x_train, y_train, x_test, y_test); `model` is a name, a ``module:function`` or a module.
+    """
     from fedskew import experiment
 
-    config, given = _asked(method, data, model, options)
-    folder = None if out is None else Path(out)
-    return experiment.run(config, folder, given=given, force=force, progress=progress)
+    named = method if method is None or isinstance(method, str) else method.expression or "custom"
+    config = configure(**_named(data, model, options), method=named)
+    given = _given(None if isinstance(method, str) else method, data, model)
+    return experiment.run(config, None if out is None else Path(out), given=given, force=force, progress=progress)
 
 
 def compare(
@@ -98,21 +103,43 @@ def compare(
     model: str | nn.Module | None = None,
     out: str | Path | None = None,
     force: bool = False,
-    progress: Any = None,
+    resume: bool = False,
+    progress: Callable[[str, int], Progress] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Train several methods on the same data over the same seeds; `progress(method, seed)` gives a Progress."""
-    from fedskew import experiment
+    """Train several methods on the same data over the same seeds: these, or as many as said from the first on.
 
-    wanted = range(seeds) if isinstance(seeds, int) else seeds
+    With `out`, its folder gets a run folder for each and the comparison's table and picture; `resume` goes on with
+    what is there. `progress(method, seed)` gives the Progress of that run.
+    """
+    from fedskew import experiment
+    from fedskew.methods import registry
+    from fedskew.report import comparison
+
+    base = configure(**_named(data, model, options))
+    wanted = range(base.seed, base.seed + seeds) if isinstance(seeds, int) else seeds
     methods = list(methods)
-    asked = [(m, s, *_asked(m, data, model, options | {"seed": s})) for m in methods for s in wanted]
-    results: dict[str, list[Result]] = {m: [] for m in methods}
-    for each, seed, config, given in asked:
-        folder = None if out is None else Path(out) / f"{each}-seed{seed}"
-        each_progress = None if progress is None else progress(each, seed)
-        results[each].append(experiment.run(config, folder, given=given, force=force, progress=each_progress))
-    return Comparison(results)
+    for each in methods:
+        registry.build(each)  # a misspelt name is found before the first run, not before the last
+        if methods.count(each) > 1:
+            raise UserError(f"method '{each}' is to be compared with itself; name it once")
+    pairs = [(each, seed) for each in methods for seed in wanted]
+    folders = {pair: None if out is None else Path(out) / comparison.run_name(*pair) for pair in pairs}
+    for folder in folders.values():
+        if folder is not None and not resume:
+            experiment.check_free(folder, force)
+    given = _given(None, data, model)
+    given = replace(given, source=given.source or experiment.load_source(base))
+    results: dict[str, list[Result]] = {each: [] for each in methods}
+    for (each, seed), folder in folders.items():
+        config = configure(base, method=each, seed=seed)
+        train = _continued if resume else partial(experiment.run, force=force)
+        shown = None if progress is None else progress(each, seed)
+        results[each].append(train(config, folder, given=given, progress=shown))
+    done = Comparison(results, base.evaluate.target)
+    if out is not None:
+        comparison.write(Path(out), results, done.table())
+    return done
 
 
 def resume(folder: str | Path, *, data: Sequence[Any] | None = None, model: Any = None, **options: Any) -> Result:
@@ -130,36 +157,41 @@ def load(folder: str | Path) -> record.Run:
 class Comparison:
     """Results by method, over seeds."""
 
-    def __init__(self, results: dict[str, list[Result]]) -> None:
+    def __init__(self, results: dict[str, list[Result]], target: float | None = None) -> None:
         self.results = results
+        self.target = target
 
     def table(self, target: float | None = None) -> list[dict[str, Any]]:
-        """One row per method: mean and (population) standard deviation over seeds, rounds to the target."""
-        rows = []
-        for method, results in self.results.items():
-            best, last = ([getattr(r, key) for r in results if getattr(r, key) is not None] for key in ("best", "last"))
-            row: dict[str, Any] = {"method": method, "seeds": len(results)}
-            for name, values in (("best", best), ("last", last)):
-                row[name] = fmean(values) if values else None
-                row[f"{name}_std"] = pstdev(values) if values else None
-            if target is not None:
-                row["reached"] = [record.first_reaching(r.rounds, target) for r in results]
-            for group in ("majority", "minority", "vacant"):
-                shown = [r.rounds[-1].get(f"client_{group}") for r in results if r.rounds]
-                found = [value for value in shown if value is not None]
-                row[group] = fmean(found) if found else None
-            row["seconds"] = fmean(r.end["seconds"] for r in results)
-            rows.append(row)
-        return rows
+        """One row per method: means and (population) standard deviations over seeds, rounds to the target."""
+        from fedskew.report import tables
+
+        return tables.comparison(self.results, self.target if target is None else target)
+
+    def picture(self, path: str | Path) -> None:
+        """Draw accuracy over the rounds, and the client models if they were scored."""
+        from fedskew.report import pictures
+
+        rows = self.table()
+        pictures.save(pictures.comparison(self.results, rows, rows[0]["target"]), Path(path))
 
 
-def _asked(method: Any, data: Any, model: Any, options: dict[str, Any]) -> tuple[RunConfig, Given]:
-    named = method if isinstance(method, str) else method.expression or "custom"
-    network = model if isinstance(model, str) else None
-    if data is not None:
-        options = options | {"dataset": "arrays"}
-    config = configure(**options, method=named, model=network)
-    return config, _given(None if isinstance(method, str) else method, data, model)
+def _continued(config: RunConfig, folder: Path | None, *, given: Given, progress: Progress | None) -> Result:
+    """Go on with the run in the folder, or begin it."""
+    from fedskew import experiment
+
+    if folder is None or not (folder / experiment.CONFIG).exists():
+        return experiment.run(config, folder, given=given, progress=progress)
+    begun = experiment.begun(folder)
+    if begun.model_copy(update={"engine": config.engine}) != config:
+        raise UserError(f"the run in '{folder}' was begun with other options; give the same ones, or another --out")
+    return experiment.resume(folder, given=given, progress=progress)
+
+
+def _named(data: Any, model: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with names for what was handed over."""
+    return (
+        options | ({} if data is None else {"dataset": "arrays"}) | ({"model": model} if isinstance(model, str) else {})
+    )
 
 
 def _given(method: Any, data: Any, model: Any) -> Given:

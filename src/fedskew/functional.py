@@ -122,9 +122,21 @@ def calibrated_cross_entropy(z: Tensor, y: Tensor, counts: Tensor, eps: float = 
     return F.cross_entropy(z.float() + (_prior(counts) + eps).log(), y)
 
 
-def restricted_cross_entropy(z: Tensor, y: Tensor, counts: Tensor, alpha: float = 0.5) -> Tensor:
-    """Cross-entropy of s_c z_c with s_c = 1 on observed classes, `alpha` on vacant ones (FedRS, Li and Zhan 2021)."""
-    return F.cross_entropy(z.float() * torch.where(counts > 0, 1.0, alpha), y)
+def restricted_cross_entropy(
+    z: Tensor, y: Tensor, counts: Tensor, alpha: float = 0.5, mode: Literal["binary", "soft"] = "binary"
+) -> Tensor:
+    """Cross-entropy of s_c z_c, which shrinks the classes a client lacks (FedRS, Li and Zhan 2021).
+
+    binary: s_c = 1 on observed classes, `alpha` on vacant ones (as printed).
+    soft:   s_c = alpha + (1 - alpha) n_c / max_j n_j (the authors' own code).
+    """
+    if mode == "binary":
+        scale = torch.where(counts > 0, 1.0, alpha)
+    elif mode == "soft":
+        scale = alpha + (1 - alpha) * counts.float() / counts.max().clamp(min=1)
+    else:
+        raise UserError(f"restricted_cross_entropy: mode={mode!r} is unknown{nearest(mode, ('binary', 'soft'))}")
+    return F.cross_entropy(z.float() * scale, y)
 
 
 def margin_cross_entropy(z: Tensor, y: Tensor, counts: Tensor, tau: float = 1.0) -> Tensor:

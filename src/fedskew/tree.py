@@ -15,6 +15,11 @@ def zeros_like(tree: Tree, dtype: torch.dtype | None = None) -> Tree:
     return {name: torch.zeros_like(t, dtype=dtype) for name, t in tree.items()}
 
 
+def number(value: float, like: Tree) -> Tensor:
+    """A number that can travel beside `like`, in float64."""
+    return next(iter(like.values())).new_tensor(value, dtype=torch.float64)
+
+
 def clone(tree: Tree) -> Tree:
     return {name: t.clone() for name, t in tree.items()}
 

@@ -130,7 +130,7 @@ class Keep:
 class State:
     """The server between two rounds. A checkpoint is this and the clients' keeps.
 
-    `seen` is the last absorbed turn per client, `opened` the round whose door was opened last.
+    `seen` is the last absorbed turn per client.
     """
 
     spec: Spec
@@ -139,4 +139,3 @@ class State:
     round: Round
     turn: int
     seen: dict[int, int]
-    opened: int = -1

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli import options
-from fedskew.cli.failures import Group
 from fedskew.cli.screen import console, print_facts, print_json, print_table
+from fedskew.errors import UserError
 
 if TYPE_CHECKING:
     from fedskew.report.cards import Entry
@@ -22,7 +22,9 @@ MANY_CLIENTS, MANY_CLASSES = 40, 20
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("-o", "--out", type=click.Path(path_type=Path), show_default="report.html", help="File to write; - prints.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), show_default="report.html", help="File to write; - prints."
+)
 @click.option("--format", "kind", type=click.Choice(["html", "md", "csv"]), help="Left out, the file's ending decides.")
 def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
     """Make one page of runs, finished or not. RUN is a run folder, a record file, or a folder of runs."""
@@ -124,7 +126,9 @@ def _print_holdings(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> N
         cells = [[str(k), *(str(n) if n else "·" for n in row), str(sum(row))] for k, row in enumerate(shown)]
         print_table(["client", *labels, "all"], cells, left=0)
     else:
-        cells = [[str(k), str(sum(row)), str(sum(n > 0 for n in row)), _largest(row, labels)] for k, row in enumerate(shown)]
+        cells = [
+            [str(k), str(sum(row)), str(sum(n > 0 for n in row)), _largest(row, labels)] for k, row in enumerate(shown)
+        ]
         print_table(["client", "samples", "classes", "most of"], cells, left=0)
     if len(counts) > len(shown):
         click.echo(f"... and {len(counts) - len(shown)} more clients; --json or -o picture.png shows them all.\n")
@@ -139,7 +143,7 @@ def _range(values: Sequence[int]) -> str:
     return f"{min(values):,} to {max(values):,} (median {statistics.median(values):,g})"
 
 
-@click.group(cls=Group)
+@click.group()
 def data() -> None:
     """Data sets that can be read."""
 
@@ -148,21 +152,34 @@ def data() -> None:
 @click.option("--data-dir", type=click.Path(path_type=Path), envvar="FEDSKEW_DATA", help="Folder to look for files in.")
 @options.as_json
 def list_data(data_dir: Path | None, as_json: bool) -> None:
-    """List the data sets: what they are, their licences, where they come from, whether they are here."""
+    """List the data sets: what they are, their licences, where they come from, whether they are here and whole."""
     from fedskew.data import sources
 
+    if data_dir is not None:
+        click.echo(f"Reading what is in {data_dir} ...", err=True)
     known = [
-        {"name": each.name, "what": each.what, "licence": each.licence, "origin": each.origin, "here": each.here(data_dir)}
+        {"name": each.name, "what": each.what, "licence": each.licence, "origin": each.origin}
+        | _readable(each.name, data_dir)
         for each in sources.known()
     ]
     if as_json:
         print_json(known)
         return
-    cells = [[*(str(each[key]) for key in ("name", "what", "licence", "origin")), _HERE[each["here"]]] for each in known]
+    cells = [
+        [each["name"], each["what"], each["licence"], each["origin"], "yes" if each["here"] else "no"] for each in known
+    ]
     print_table(["name", "what it is", "licence", "where it comes from", "here"], cells, left=5, lines=True)
 
 
-_HERE = {True: "yes", False: "no", None: "yours"}
+def _readable(name: str, folder: Path | None) -> dict[str, Any]:
+    """Whether a data set can be read, and if not, what is missing or damaged."""
+    from fedskew.data import sources
+
+    try:
+        sources.load(name, folder)
+    except UserError as error:
+        return {"here": False, "problem": str(error)}
+    return {"here": True, "problem": None}
 
 
 def _known_methods() -> list[Entry]:

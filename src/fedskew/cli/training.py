@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--method", default=None, show_default="fedavg", help="A name such as fedprox(mu=0.5), or several with +.")
+@click.option(
+    "--method", default=None, show_default="fedavg", help="A name such as fedprox(mu=0.5), or several with +."
+)
 @options.training
 @options.output
 @options.as_json
@@ -45,14 +47,11 @@ def run(out: Path | None, force: bool, as_json: bool, **asked: Any) -> None:
 @options.as_json
 def resume(run: Path, rounds: int | None, as_json: bool) -> None:
     """Go on with the run in the folder RUN, to the same bits as if it had never stopped."""
-    from fedskew import config as configuration
-    from fedskew import face
-    from fedskew.report.comparison import CONFIG
+    from fedskew import experiment
 
-    wanted = configuration.load(run / CONFIG) if (run / CONFIG).exists() else configuration.RunConfig()
+    config = experiment.begun(run, rounds)
     with _resumable(run), Progress() as progress:
-        shown = progress.of(wanted.method, rounds or wanted.rounds)
-        result = face.resume(run, rounds=rounds, progress=shown)
+        result = experiment.resume(run, rounds=rounds, progress=progress.of(config.method, config.rounds))
     _show(result, as_json)
 
 
@@ -79,9 +78,7 @@ def compare(
         def shown(method: str, seed: int) -> Advance:
             return progress.of(f"{method}, seed {seed}", config.rounds)
 
-        done = face.compare(
-            methods, seeds=seeds, config=config, out=folder, force=force, resume=resume, progress=shown
-        )
+        done = face.compare(methods, seeds=seeds, config=config, out=folder, force=force, resume=resume, progress=shown)
     rows = done.table()
     if as_json:
         print_json(rows)
@@ -100,21 +97,22 @@ def _fresh(usual: Path, force: bool) -> Path:
 
 
 def _announce(what: str, config: RunConfig) -> None:
-    number = getattr(config.partition, {"dirichlet": "alpha"}.get(config.partition.name, "s"), None)
-    split = config.partition.name if number is None else f"{config.partition.name}:{number}"
-    click.echo(
-        f"{what} on {config.data.name}, {split}, {config.partition.clients} clients, {config.rounds} rounds", err=True
-    )
+    from fedskew.config import PARTITION_NEEDS
+
+    needed = PARTITION_NEEDS[config.partition.name]
+    split = config.partition.name + (f":{getattr(config.partition, needed)}" if needed else "")
+    clients = f"{config.per_round or config.partition.clients} of {config.partition.clients} clients in each"
+    click.echo(f"{what} on {config.data.name}, {split}: {config.rounds} rounds, {clients}", err=True)
 
 
 @contextmanager
 def _resumable(folder: Path) -> Iterator[None]:
     """Ctrl-C ends in a line that says how to go on."""
-    from fedskew.report.comparison import CONFIG
-
     try:
         yield
     except KeyboardInterrupt:
+        from fedskew.experiment import CONFIG
+
         if not (folder / CONFIG).exists():
             raise Interrupted("Interrupted before the first round; nothing was written.") from None
         raise Interrupted(f"Interrupted; go on with: fedskew resume {shlex.quote(str(folder))}") from None

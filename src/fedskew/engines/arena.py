@@ -23,7 +23,7 @@ class Arena:
         if hasattr(os, "memfd_create"):
             self._file = os.fdopen(os.memfd_create("fedskew"), "r+b", buffering=0)
         else:
-            self._file = tempfile.TemporaryFile(buffering=0)
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as the arena)
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def write(self, tensors: Iterable[Tensor]) -> list[Place]:

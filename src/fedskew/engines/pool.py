@@ -28,8 +28,6 @@ from fedskew.work.gather import Gathered, ask_block, blocks
 from fedskew.work.site import Site
 from fedskew.work.store import Store
 
-Message = tuple[str, Any, list[Place]]
-
 
 class Pool:
     """As many workers as there are cores, or as asked for."""
@@ -68,7 +66,10 @@ class Pool:
         pieces = evaluate.slices(self.site)
         places = self._publish(weights.values())
         where = {name: places[id(t)] for name, t in weights.items()}
-        message = lambda number: ((codec.flatten(spec)[0], where, pieces[number]), ())  # noqa: E731
+
+        def message(number: int) -> tuple[Any, Sequence[Tensor]]:
+            return (codec.flatten(spec)[0], where, pieces[number]), ()
+
         return evaluate.scores(list(self._run("score", len(pieces), message, [1] * len(pieces))))
 
     def settle(self, seen: dict[int, int]) -> None:
@@ -96,7 +97,7 @@ class Pool:
                 worker.tell(kind, *message(number))
                 busy[worker.pipe] = (worker, number)
             for pipe in wait(list(busy)):
-                worker, number = busy.pop(pipe)  # type: ignore[arg-type]
+                worker, number = busy.pop(pipe)  # type: ignore[call-overload]
                 done[number] = worker.hear()
                 idle.append(worker)
             while following in done:
@@ -108,7 +109,7 @@ class _Table:
     """The broadcasts of a block as plain heads; equal weights are named once."""
 
     def __init__(self, block: Sequence[Broadcast]) -> None:
-        self.heads: list[tuple[Any, int]] = []
+        self.heads: list[tuple[Any, list[int], int]] = []
         self.weights: list[list[tuple[str, int]]] = []
         self.tensors: list[Tensor] = []
         known: dict[tuple[int, ...], int] = {}
@@ -118,7 +119,7 @@ class _Table:
                 known[same] = len(self.weights)
                 self.weights.append([(name, self._number(t)) for name, t in sent.weights.items()])
             head, tensors = codec.flatten(replace(sent, weights={}))
-            self.heads.append((head, [self._number(t) for t in tensors], known[same]))  # type: ignore[arg-type]
+            self.heads.append((head, [self._number(t) for t in tensors], known[same]))
 
     def _number(self, tensor: Tensor) -> int:
         self.tensors.append(tensor)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -49,6 +50,7 @@ class Net:
         self._twin_at: tuple[Tree | None, Statistics] = (None, "running")
         self._train = "?"
         self._bf16 = precision == "bf16"
+        self.head = str(getattr(module, "head_name", "head"))
         self.parameters = tuple(self._live.parameters)
         self.buffers = tuple(self._live.buffers)
         self.has_batch_norm = any(isinstance(m, _BatchNorm) for m in module.modules())
@@ -94,6 +96,19 @@ class Net:
 
     def frozen(self, weights: Tree, x: Tensor, statistics: Statistics = "running") -> Output:
         """Forward pass at `weights` without gradients; `statistics` is what batch norm uses, and nothing is written."""
+        twin = self._twin_pointed_at(weights, statistics)
+        with torch.no_grad():
+            return self._forward(twin.module, x)
+
+    def gradient(self, weights: Tree, x: Tensor, y: Tensor, train: str = "") -> Tree:
+        """Gradient of the cross-entropy at `weights` in the sub-tree `train`, evaluation mode; nothing is written."""
+        twin = self._twin_pointed_at(weights, "running")
+        parameters = {name: twin.parameters[name].requires_grad_() for name in self.trainable(train)}
+        loss = F.cross_entropy(self._forward(twin.module, x).logits, y)
+        grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(parameters, grads, strict=True))
+
+    def _twin_pointed_at(self, weights: Tree, statistics: Statistics) -> _Slots:
         if self._twin is None:
             self._twin = _Slots(copy.deepcopy(self._live.module).eval())
         twin = self._twin
@@ -105,8 +120,7 @@ class Net:
                     module.training = statistics == "batch"
             if statistics == "batch":
                 twin.point_buffers_at({name: weights[name].clone() for name in twin.buffers})
-        with torch.no_grad():
-            return self._forward(twin.module, x)
+        return twin
 
     def _forward(self, module: nn.Module, x: Tensor) -> Output:
         autocast: Any = torch.autocast(self.device.type, torch.bfloat16) if self._bf16 else nullcontext()

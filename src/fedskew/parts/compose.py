@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from fedskew.errors import UserError
@@ -52,7 +52,7 @@ def add(left: Method, right: Method) -> Method:
     """`left` with everything in which `right` differs from plain averaging. The order of the two changes no bit."""
     if len(left.stages) > 1 and len(right.stages) > 1:
         raise UserError(
-            f"'{left.expression}' and '{right.expression}' both have several stages and cannot be added; drop one of them"
+            f"'{left.expression}' and '{right.expression}' both have several stages; drop one of them"
         )
     if len(right.stages) > 1:
         left, right = right, left
@@ -74,33 +74,18 @@ def _add_stages(left: Stage, right: Stage, names: tuple[str, str]) -> Stage:
             )
         return b
 
-    def several(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-        extra = tuple(part for part in b if part not in a)
-        return tuple(sorted((*a, *extra), key=lambda part: part.name))
-
-    same = {
-        slot: one(slot, getattr(left, slot), getattr(right, slot), getattr(PLAIN, slot))
-        for slot in (
-            "base",
-            "gradient",
-            "optimiser",
-            "effort",
-            "cohort",
-            "entries",
-            "every",
-            "rounds",
-            "counted",
-            "train",
-        )
-    }
-    many = {slot: several(getattr(left, slot), getattr(right, slot)) for slot in ("terms", "inputs", "corrections")}
-    a, b = left.server, right.server
-    if isinstance(a, Aggregate) and isinstance(b, Aggregate):
-        slots = ("weigh", "reduce", "step")
-        server: Any = Aggregate(*(one(s, getattr(a, s), getattr(b, s), getattr(PLAIN.server, s)) for s in slots))
+    single = [field.name for field in fields(Stage) if field.name not in (*SEVERAL, "server")]
+    slots: dict[str, Any] = {s: one(s, getattr(left, s), getattr(right, s), getattr(PLAIN, s)) for s in single}
+    for slot in SEVERAL:
+        a, b = getattr(left, slot), getattr(right, slot)
+        slots[slot] = _ordered((*a, *(part for part in b if part not in a)))
+    if isinstance(left.server, Aggregate) and isinstance(right.server, Aggregate):
+        inner = [field.name for field in fields(Aggregate)]
+        triple = [one(s, getattr(left.server, s), getattr(right.server, s), getattr(PLAIN.server, s)) for s in inner]
+        slots["server"] = Aggregate(*triple)
     else:
-        server = one("server", a, b, PLAIN.server)
-    return Stage(**same, **many, server=server)
+        slots["server"] = one("server", left.server, right.server, PLAIN.server)
+    return Stage(**slots)
 
 
 def _call(part: Any) -> str:

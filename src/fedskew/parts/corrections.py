@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fedskew import tree
 from fedskew.parts.protocol import Correction
@@ -19,6 +19,7 @@ class ControlVariate(Correction):
     """
 
     counts_steps: ClassVar[bool] = True
+    one_model: ClassVar[bool] = True
 
     def send(self, desk: Desk, client: int) -> Tree:
         del client
@@ -49,3 +50,39 @@ class ControlVariate(Correction):
         change = tree.scale(sums.added, 1 / desk.task.clients)
         old = desk.memory or tree.zeros_like(change)
         return {name: (old[name].double() + t).to(desk.before[name].dtype) for name, t in change.items()}
+
+
+@dataclass(frozen=True)
+class GlobalMomentum(Correction):
+    """MoFedSAM: v = beta g + (1 - beta) Delta, Delta = -mean(Delta_k) / mean(lr a_k) of the round before.
+
+    In units of a gradient: lr a_k is how far client k's steps reach. The first round has no Delta, and v = g.
+    """
+
+    counts_steps: ClassVar[bool] = True
+    one_model: ClassVar[bool] = True
+
+    beta: float
+
+    def send(self, desk: Desk, client: int) -> Tree:
+        del client
+        return desk.memory
+
+    def begin(self, local: Local) -> Tree:
+        return local.extras
+
+    def adjust(self, grads: Tree, weights: Tree, mine: Tree) -> Tree:
+        del weights
+        return tree.add(tree.scale(grads, self.beta), mine, alpha=1 - self.beta) if mine else grads
+
+    def finish(self, local: Local, mine: Any, run: Run) -> tuple[Tree, Tree]:
+        del mine
+        return {"reach": tree.number(run.lr * run.effective, run.weights)}, local.memory
+
+    def lift(self, update: Update, sent: Broadcast, sums: Sums) -> None:
+        sums.add("reach", update.extras[self.name]["reach"], update.examples)
+        sums.add_tree("w/", tree.sub(update.weights, sent.weights), -update.examples)
+
+    def merge(self, desk: Desk, sums: Sums) -> Tree:
+        delta = tree.scale(tree.pick(sums.added, "w/"), 1 / float(sums.added["reach"]))
+        return tree.like(delta, desk.before)

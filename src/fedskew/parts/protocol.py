@@ -13,15 +13,18 @@ A round, as pseudo-code:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
+from fedskew import tree
 from fedskew.parts.views import Batch, Desk, Local, Pass, Run, Sums
 from fedskew.types import Broadcast, Round, Spec, Task, Tree, Update
+
+Message = TypeVar("Message", Update, Broadcast)
 
 
 class Part:
@@ -36,11 +39,25 @@ class Part:
     gives: ClassVar[frozenset[str]] = frozenset()
     #: what of single updates the server must keep for this part: nothing, its own extras, or the weights too
     individual: Literal["", "extras", "weights"] = ""
+    #: whether it divides by effective steps, which some optimisers do not have
+    counts_steps: ClassVar[bool] = False
+    #: whether it makes sense only if all clients receive the same model
+    one_model: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """Unique in a stage: the namespace of all that the part sends and keeps."""
         return type(self).__name__
+
+    @property
+    def inside(self) -> Mapping[str, Part]:
+        """The parts that this one is made of, by the prefix under which each speaks and remembers."""
+        return {}
+
+    def within(self, message: Message, prefix: str) -> Message:
+        """An update or broadcast as a part inside this one finds it: its own extras only, under its own name."""
+        mine = message.extras.get(self.name, {})
+        return replace(message, extras={self.inside[prefix].name: tree.pick(mine, prefix)})
 
     # on the server
     def init_server(self, model: Tree, task: Task) -> Tree:
@@ -70,6 +87,13 @@ class Part:
     def finish(self, local: Local, mine: Any, run: Run) -> tuple[Tree, Tree]:
         """(what travels up, what is kept)."""
         return {}, local.memory
+
+
+def whole(part: Part) -> Iterator[Part]:
+    """A part and all that it is made of."""
+    yield part
+    for each in part.inside.values():
+        yield from whole(each)
 
 
 def overrides(part: Part, hook: str) -> bool:
@@ -114,9 +138,6 @@ class Gradient(Part):
 
 class Correction(Part):
     """Bends the gradient."""
-
-    #: whether it divides by effective steps, which some optimisers do not have
-    counts_steps: ClassVar[bool] = False
 
     def adjust(self, grads: Tree, weights: Tree, mine: Any) -> Tree:
         raise NotImplementedError
@@ -164,8 +185,6 @@ class Weigh(Part):
 class Reduce(Part):
     """From weighted updates to one tree of trained parameters, in float64."""
 
-    counts_steps: ClassVar[bool] = False
-
     def gather(self, update: Update, sent: Broadcast, weight: float, sums: Sums) -> None:
         raise NotImplementedError
 
@@ -190,6 +209,9 @@ class Step(Part):
 
 class Server(Part):
     """Keeps the model or models, says which weights go to whom, and makes new ones from updates."""
+
+    #: whether clients may receive different models
+    several: ClassVar[bool] = False
 
     def weights_for(self, desk: Desk, client: int) -> Tree:
         raise NotImplementedError

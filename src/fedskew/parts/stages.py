@@ -17,9 +17,9 @@ from fedskew.parts.protocol import (
     Inputs,
     Optimiser,
     Part,
-    Reduce,
     Server,
     Term,
+    whole,
 )
 from fedskew.types import Round, Task
 
@@ -81,7 +81,8 @@ class Method:
                 _established(self.expression, entry, facts)
                 facts |= entry.gives
             for part in stage.parts:
-                _established(self.expression, part, facts)
+                for each in whole(part):
+                    _established(self.expression, each, facts)
             _fits(self.expression, stage)
 
 
@@ -103,14 +104,15 @@ def _fits(method: str, stage: Stage) -> None:
         for term in (stage.base, *stage.terms):
             if term.hard:
                 raise UserError(f"method '{method}': {term.name} needs hard labels, but the inputs make soft ones")
-    optimiser = stage.optimiser
-    if optimiser is not None and not optimiser.linear:
-        counting = [c.name for c in stage.corrections if c.counts_steps]
-        reduce = getattr(stage.server, "reduce", None)
-        counting += [reduce.name] if isinstance(reduce, Reduce) and reduce.counts_steps else []
-        if counting:
+    optimiser, server = stage.optimiser, stage.server
+    for part in (each for outer in stage.parts for each in whole(outer)):
+        if part.counts_steps and optimiser is not None and not optimiser.linear:
             raise UserError(
-                f"method '{method}': {counting[0]} counts effective steps, which {optimiser.name} does not have; use SGD"
+                f"method '{method}': {part.name} counts effective steps, which {optimiser.name} does not have; use SGD"
+            )
+        if part.one_model and server.several:
+            raise UserError(
+                f"method '{method}': {part.name} needs one model for all clients, but {server.name} keeps several"
             )
 
 

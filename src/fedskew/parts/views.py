@@ -73,12 +73,16 @@ class Local:
         """The received weights that are trained in this stage."""
         return tree.only(self.weights, self.net.trainable(self.train))
 
+    def samples(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples, as a network sees them in evaluation, and their labels, at these positions in the shard."""
+        return self.view(self.shard.x[self.shard.index[at]]), self.shard.y[at]
+
     def scan(self, weights: Tree, batch: int = 500) -> Iterator[tuple[Output, Tensor, Tensor]]:
         """The whole shard through a frozen network in chunks: (outputs, labels, positions in the shard)."""
         for start in range(0, len(self.shard), batch):
             at = torch.arange(start, min(start + batch, len(self.shard)), device=self.shard.y.device)
-            x = self.view(self.shard.x[self.shard.index[at]])
-            yield self.net.frozen(weights, x), self.shard.y[at], at
+            x, y = self.samples(at)
+            yield self.net.frozen(weights, x), y, at
 
     def under(self, prefix: str) -> Local:
         """The view of a part inside this one, which speaks and remembers under a prefix."""

@@ -11,7 +11,7 @@ from fedskew.report.comparison import save_text
 from fedskew.report.tables import markdown
 
 if TYPE_CHECKING:
-    from fedskew.parts.protocol import Card
+    from fedskew.parts.stages import Card
 
 
 @dataclass(frozen=True)

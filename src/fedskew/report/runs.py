@@ -9,6 +9,7 @@ from typing import Any
 
 from fedskew import record
 from fedskew.errors import UserError
+from fedskew.report.comparison import members
 
 #: settings that change neither the method nor its task
 _ASIDE = ("method", "seed", "data.dir", "engine.name", "engine.workers", "checkpoint.", "evaluate.")
@@ -55,10 +56,13 @@ def grouped(loaded: Iterable[Loaded]) -> dict[str, list[record.Run]]:
 
 def _records(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
-        inside = sorted(path.glob(f"*/{record.NAME}")) if path.is_dir() and not (path / record.NAME).exists() else []
-        if path.is_dir() and not inside and not (path / record.NAME).exists():
+        if path.is_file() or (path / record.NAME).exists():
+            yield path
+            continue
+        inside = members(path) or sorted(each.parent for each in path.glob(f"*/{record.NAME}"))
+        if not inside:
             raise UserError(f"'{path}' holds no run: there is no {record.NAME} in it or in a folder inside it")
-        yield from (each.parent for each in inside) if inside else (path,)
+        yield from inside
 
 
 def _names(runs: Sequence[record.Run], paths: Sequence[Path]) -> list[str]:

@@ -44,61 +44,32 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     began = time.perf_counter()
     plan, stage, net = site.plan, site.plan.stage(sent.round), site.net(sent.spec)
     shard = site.shard(sent.client, keep.facts)
-    optimiser, gradient, terms = stage.optimiser, stage.gradient, (stage.base, *stage.terms)
+    optimiser, terms = stage.optimiser, (stage.base, *stage.terms)
     assert optimiser is not None
     lr = optimiser.rate(sent.round)
-
     weights = tree.clone(sent.weights)
-    live = net.prepare(weights, stage.train)
-    trained = tree.only(weights, live)
-    parameters = list(live.values())
-
     views = {part.name: _local(site, sent, keep, shard, net, part) for part in stage.parts}
     mine = {part.name: part.begin(views[part.name]) for part in stage.parts if overrides(part, "begin")}
-    objective = [(term, mine.get(term.name)) for term in terms]
-    corrections = [(c, mine.get(c.name)) for c in stage.corrections]
-    inputs = [(i, mine.get(i.name), views[i.name]) for i in stage.inputs]
-    observers = [(term, mine.get(term.name)) for term in terms if type(term).observe is not Term.observe]
-    own = mine.get(gradient.name)
-    state = optimiser.start(trained)
 
     purpose = (sent.round.index, sent.client)
+    objective = Objective(net, weights, stage, mine, seeds.key(plan.seed, "dropout", *purpose))
+    trained = objective.trained
+    state = optimiser.start(trained)
     draws = seeds.generator(plan.seed, "augment", *purpose)
-    dropout = seeds.key(plan.seed, "dropout", *purpose)
     order = seeds.generator(plan.seed, "batches", *purpose)
+    observers = [term for term in terms if type(term).observe is not Term.observe]
     steps, losses = 0, 0.0
     for index in batches(len(shard), stage.effort, net.has_batch_norm, order):
         batch = Batch(site.view.train(shard.x[shard.index[index]], draws), shard.y[index], index)
-        for part, scratch, local in inputs:
-            batch = part.batch(batch, scratch, local.rng)
-        frozen: dict[Any, Output] = {}
-        passes: list[Pass] = []
-
-        def grad_at(at: Tree) -> tuple[Tree, Tensor]:
-            again = bool(passes)  # a second look at the same batch must leave the statistics alone
-            if at is not trained:
-                net.move(at)
-            if again:
-                net.borrow_statistics(None)
-            torch.default_generator.manual_seed((dropout + steps) % 2**63)
-            out = Pass(batch, net, live, frozen)
-            loss = objective[0][0].loss(out, objective[0][1])
-            for term, scratch in objective[1:]:
-                loss = loss + term.loss(out, scratch)
-            grads = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-            if at is not trained:
-                net.move(trained)
-            if again:
-                net.borrow_statistics(weights)
-            passes.append(out)
-            return dict(zip(live, grads, strict=True)), loss.detach()
-
-        grads, loss = gradient.take(grad_at, trained, own)
-        for correction, scratch in corrections:
-            grads = correction.adjust(grads, trained, scratch)
+        for inputs in stage.inputs:
+            batch = inputs.batch(batch, mine.get(inputs.name), views[inputs.name].rng)
+        objective.turn_to(batch, steps)
+        grads, loss = stage.gradient.take(objective.grad_at, trained, mine.get(stage.gradient.name))
+        for correction in stage.corrections:
+            grads = correction.adjust(grads, trained, mine.get(correction.name))
         optimiser.step(trained, grads, state, lr)
-        for term, scratch in observers:
-            term.observe(passes[0], scratch)
+        for term in observers:
+            term.observe(objective.first, mine.get(term.name))
         steps += 1
         losses += float(loss)
 
@@ -121,6 +92,48 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     return update, Keep(keep.memory, keep.facts, (sent.turn, memory, keep.facts))
 
 
+class Objective:
+    """The sum of base and terms on the batch at hand, and its gradient wherever it is asked for."""
+
+    def __init__(self, net: Net, weights: Tree, stage: Stage, mine: dict[str, Any], dropout: int) -> None:
+        self._net, self._weights, self._dropout = net, weights, dropout
+        self._live = net.prepare(weights, stage.train)
+        self._parameters = list(self._live.values())
+        self._terms = [(term, mine.get(term.name)) for term in (stage.base, *stage.terms)]
+        self.trained = tree.only(weights, self._live)
+
+    def turn_to(self, batch: Batch, step: int) -> None:
+        """Go on to the next batch."""
+        self._batch, self._step = batch, step
+        self._frozen: dict[Any, Output] = {}
+        self._passes: list[Pass] = []
+
+    @property
+    def first(self) -> Pass:
+        """The first pass of the batch at hand."""
+        return self._passes[0]
+
+    def grad_at(self, at: Tree) -> tuple[Tree, Tensor]:
+        """(gradient at these values of the trained parameters, loss there)."""
+        net, again = self._net, bool(self._passes)
+        if at is not self.trained:
+            net.move(at)
+        if again:  # a second look at the same batch must leave batch norm's statistics alone
+            net.borrow_statistics(None)
+        torch.default_generator.manual_seed((self._dropout + self._step) % 2**63)
+        out = Pass(self._batch, net, self._live, self._frozen)
+        loss, *others = (term.loss(out, scratch) for term, scratch in self._terms)
+        for other in others:
+            loss = loss + other
+        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        if at is not self.trained:
+            net.move(self.trained)
+        if again:
+            net.borrow_statistics(self._weights)
+        self._passes.append(out)
+        return dict(zip(self._live, grads, strict=True)), loss.detach()
+
+
 def answer(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     """Answer the question of an entry on the client's own data."""
     assert sent.entry is not None
@@ -132,7 +145,7 @@ def answer(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
 
 
 def batches(samples: int, effort: Effort, batch_norm: bool, order: torch.Generator) -> Iterator[Tensor]:
-    """Positions of each step's samples. A tail of one goes with the batch before it where batch norm could not bear it."""
+    """Positions of each step's samples. A tail of one joins the batch before it where batch norm could not bear it."""
     size, steps = effort.batch, 0
     assert size is not None and effort.epochs is not None
     least = size if effort.drop_last else 2 if batch_norm else 1

@@ -31,7 +31,7 @@ def score_slice(site: Site, spec: Spec, weights: Tree, piece: tuple[int, int]) -
 
 
 def scores(pieces: Sequence[Tree]) -> dict[str, Any]:
-    """Accuracy, loss, per-class recall, balanced accuracy, prediction histogram and confusion, from all pieces in order."""
+    """Accuracy, balanced accuracy, loss, per-class recall, prediction histogram and confusion, from all pieces."""
     confusion = torch.stack([piece["confusion"] for piece in pieces]).sum(0)
     total = int(confusion.sum())
     recall = recalls(confusion)

@@ -45,6 +45,7 @@ class Opened:
     entry: str
     answers: int
     verdict: dict[str, Any]
+    state: State
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,13 @@ def rounds(site: Site, engine: Engine, state: State, score_clients: bool = False
             following = _following(site, here)
             if following is None:
                 return
-            state = yield from _open(site, engine, state, following)
+            state, doors = _open(site, engine, state, following)
+            yield from doors
             continue
         stage = plan.stage(here)
-        if stage.every and here.within and here.within % stage.every == 0 and here.index != state.opened:
-            state = yield from _open(site, engine, state, here)
+        if stage.every and here.within and here.within % stage.every == 0:
+            state, doors = _open(site, engine, state, here)
+            yield from doors
         sent = server.broadcasts(site, state, server.cohort(site, state), score_clients)
         gathered = engine.ask(sent)
         state = server.absorb(site, state, sent, gathered)
@@ -88,14 +91,16 @@ def _following(site: Site, here: Round) -> Round | None:
     return None
 
 
-def _open(site: Site, engine: Engine, state: State, ahead: Round) -> Any:
-    """Ask and settle every entry of the stage `ahead`, in order; gives the state inside."""
+def _open(site: Site, engine: Engine, state: State, ahead: Round) -> tuple[State, list[Opened]]:
+    """Ask and settle every entry of the stage `ahead`, in order; gives the state inside, and what was decided."""
     model = server.carried(site, state)
-    state = replace(state, round=ahead, opened=ahead.index)
+    state = replace(state, round=ahead)
+    decided = []
     for number, entry in enumerate(site.plan.stage(ahead).entries):
         gathered = engine.ask(server.queries(site, state, number, model)) if entry.asks else Gathered()
         state, settled = server.settle(site, state, entry, model, gathered)
         engine.settle(state.seen)
         model = settled.model
-        yield Opened(ahead, entry.name, len(gathered.updates), dict(settled.verdict))
-    return server.furnish(site, state, model)
+        decided.append((entry.name, len(gathered.updates), dict(settled.verdict)))
+    state = server.furnish(site, state, model)
+    return state, [Opened(ahead, *each, state) for each in decided]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedskew import tree
-from fedskew.parts.protocol import Part, Reduce, Server, Step, Weigh, overrides
+from fedskew.parts.protocol import Part, Reduce, Server, Step, Weigh
 from fedskew.parts.servers.reduce import Mean
 from fedskew.parts.servers.steps import Replace
 from fedskew.parts.servers.weigh import Samples
@@ -30,13 +30,13 @@ class Aggregate(Server):
         return "weights" if self.weigh.individual else ""
 
     @property
-    def _inner(self) -> tuple[tuple[str, Part], ...]:
-        return ("weigh/", self.weigh), ("reduce/", self.reduce), ("step/", self.step)
+    def inside(self) -> dict[str, Part]:
+        return {"weigh/": self.weigh, "reduce/": self.reduce, "step/": self.step}
 
     # on the server
     def init_server(self, model: Tree, task: Task) -> Tree:
         memory = tree.tag(model, "w/")
-        for prefix, part in self._inner:
+        for prefix, part in self.inside.items():
             memory |= tree.tag(part.init_server(model, task), prefix)
         return memory
 
@@ -51,15 +51,16 @@ class Aggregate(Server):
         return tree.pick(memory, "w/")
 
     def send(self, desk: Desk, client: int) -> Tree:
-        return _join((prefix, part.send(desk.under(prefix), client)) for prefix, part in self._inner)
+        return _join((prefix, part.send(desk.under(prefix), client)) for prefix, part in self.inside.items())
 
     def lift(self, update: Update, sent: Broadcast, sums: Sums) -> None:
         if not self.weigh.individual:
-            self._gather(update, sent, self.weigh.weight(update, sent), sums)
+            weight = self.weigh.weight(self.within(update, "weigh/"), self.within(sent, "weigh/"))
+            self._gather(update, sent, weight, sums)
 
     def _gather(self, update: Update, sent: Broadcast, weight: float, sums: Sums) -> None:
-        self.reduce.gather(update, sent, weight, sums.into("reduce/"))
-        self.step.gather(update, sent, weight, sums.into("step/"))
+        self.reduce.gather(self.within(update, "reduce/"), self.within(sent, "reduce/"), weight, sums.into("reduce/"))
+        self.step.gather(self.within(update, "step/"), self.within(sent, "step/"), weight, sums.into("step/"))
         for name, tensor in update.buffers.items():
             if tensor.is_floating_point():
                 sums.add("s/" + name, tensor, update.examples)
@@ -69,7 +70,9 @@ class Aggregate(Server):
 
     def merge(self, desk: Desk, sums: Sums) -> Tree:
         if self.weigh.individual:
-            for (update, sent), weight in zip(desk.updates, self.weigh.weights(desk.under("weigh/")), strict=True):
+            heard = [(self.within(update, "weigh/"), self.within(sent, "weigh/")) for update, sent in desk.updates]
+            weights = self.weigh.weights(replace(desk.under("weigh/"), updates=heard))
+            for (update, sent), weight in zip(desk.updates, weights, strict=True):
                 self._gather(update, sent, weight, sums)
         model, memory = tree.pick(desk.memory, "w/"), tree.pick(desk.memory, "step/")
         reduced = self.reduce.result(model, sums.under("reduce/"))
@@ -77,20 +80,19 @@ class Aggregate(Server):
         after |= {n: t / sums.added["examples"] for n, t in tree.pick(sums.added, "s/").items()}
         after |= tree.pick(sums.greatest, "c/")
         kept = tree.tag(model | tree.like(after, model), "w/") | tree.tag(memory, "step/")
-        for prefix, part in self._inner[:2]:
-            kept |= tree.tag(part.merge(desk.under(prefix), sums.under(prefix)), prefix)
+        for prefix in ("weigh/", "reduce/"):
+            kept |= tree.tag(self.inside[prefix].merge(desk.under(prefix), sums.under(prefix)), prefix)
         return kept
 
     # on a client
     def init_client(self, model: Tree, task: Task) -> Tree:
-        return _join((prefix, part.init_client(model, task)) for prefix, part in self._inner)
+        return _join((prefix, part.init_client(model, task)) for prefix, part in self.inside.items())
 
     def begin(self, local: Local) -> dict[str, Any]:
-        return {prefix: part.begin(local.under(prefix)) for prefix, part in self._inner if overrides(part, "begin")}
+        return {prefix: part.begin(local.under(prefix)) for prefix, part in self.inside.items()}
 
     def finish(self, local: Local, mine: dict[str, Any], run: Run) -> tuple[Tree, Tree]:
-        working = [(prefix, part) for prefix, part in self._inner if overrides(part, "finish")]
-        ended = [(prefix, part.finish(local.under(prefix), mine.get(prefix), run)) for prefix, part in working]
+        ended = [(p, part.finish(local.under(p), mine[p], run)) for p, part in self.inside.items()]
         return _join((p, up) for p, (up, _) in ended), _join((p, kept) for p, (_, kept) in ended)
 
 

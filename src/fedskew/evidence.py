@@ -1,0 +1,143 @@
+"""What goes into the record: what was run on what, one line per round, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fedskew import record, tree
+from fedskew.config import RunConfig
+from fedskew.data.sources import Source
+from fedskew.types import Spec, State, Tree
+from fedskew.work import server
+from fedskew.work.loop import Done, Engine
+from fedskew.work.site import Site
+
+
+def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[str, Any]:
+    """What is run, on what data and with what, before the first round."""
+    weights = site.net(spec).initial()
+    return {
+        "config": config.model_dump(),
+        "command": sys.argv[1:],
+        "method": site.plan.method.expression,
+        "card": site.plan.method.card.title,
+        "model": {
+            "name": spec.name,
+            "args": spec.args,
+            "parameters": sum(weights[n].numel() for n in site.net(spec).parameters),
+        },
+        "data": {
+            "name": source.name,
+            "train": len(source.train),
+            "test": len(source.test),
+            "labels": list(source.labels),
+        },
+        "checksums": source.checksums,
+        "shards": site.shards.digest,
+        "counts": _counts(site) if site.plan.task.clients <= 1000 else None,
+        "versions": versions(),
+        "hardware": hardware(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _counts(site: Site) -> list[list[int]]:
+    classes, sizes = site.plan.task.classes, site.shards.sizes().tolist()
+    return [y.bincount(minlength=classes).tolist() for y in site.shards.y.split(sizes)]
+
+
+def versions() -> dict[str, str | None]:
+    """Of everything whose change could change bits, and the commit if fedskew runs from a checkout."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in ("fedskew", "torch", "numpy", "scikit-learn"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    asked = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    found["commit"] = asked.stdout.strip() or None
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """What the run is computed on."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system(), "threads_per_worker": 1}
+
+
+def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str, Any]:
+    """One round: what was asked and answered, what it cost, how good the model is now."""
+    updates = event.gathered.updates
+    last = event.counted and event.state.round.counted == site.plan.rounds
+    optimiser = site.plan.stage(event.round).optimiser
+    fields: dict[str, Any] = {
+        "round": event.round.index,
+        "counted": event.counted,
+        "stage": event.round.stage,
+        "lr": optimiser.rate(event.round) if optimiser is not None else None,
+        "asked": event.asked,
+        "replies": len(updates),
+        "examples": sum(update.examples for update in updates),
+        "steps": sum(update.steps for update in updates),
+    }
+    if updates:
+        fields["loss"] = sum(update.metrics["loss"] for update in updates) / len(updates)
+        fields["up"] = int(sum(update.metrics["up"] for update in updates))
+        fields["down"] = int(sum(update.metrics["down"] for update in updates))
+    if config.evaluate.clients and updates:
+        fields |= _client_lines(event)
+    model = server.model_of(site, event.state)
+    if model is not None and (last or (event.round.index + 1) % config.evaluate.every == 0):
+        scores = engine.score(event.state.spec, model)
+        scores.pop("confusion")
+        fields |= scores
+    return fields
+
+
+def _client_lines(event: Done) -> dict[str, Any]:
+    """Scores of the client models, and how differently they drifted: sum |m_i|^2 / |sum m_i|^2 (FedVLS Eq. 7)."""
+    updates = event.gathered.updates
+    total = event.gathered.sums.under("drift|").added
+    apart = sum(update.metrics["drift"] for update in updates)
+    together = float(tree.dot(total, total))
+    clients: list[dict[str, Any]] = []
+    for update in updates:
+        shown = {k: v for k, v in update.metrics.items() if k.startswith("accuracy_")}
+        recall = [value for name, value in update.metrics.items() if name.startswith("recall_")]
+        clients.append({"client": update.client, **shown, "recall": recall})
+    out: dict[str, Any] = {"clients": clients, "drift_diversity": apart / together if together else None}
+    for group in ("majority", "minority", "vacant", "all"):
+        found = [c[f"accuracy_{group}"] for c in clients if f"accuracy_{group}" in c]
+        out[f"client_{group}"] = sum(found) / len(found) if found else None
+    return out
+
+
+def end(
+    config: RunConfig, lines: list[dict[str, Any]], model: Tree | None, engine: Engine, state: State, seconds: float
+) -> dict[str, Any]:
+    """How the run ended."""
+    fields: dict[str, Any] = dict(record.summary(lines))
+    if config.evaluate.target is not None:
+        fields["target"] = config.evaluate.target
+        fields["reached"] = record.first_reaching(lines, config.evaluate.target)
+    fields["rounds"] = len(lines)
+    fields["seconds"] = seconds
+    fields["weights_sha256"] = None if model is None else tree.digest(model)
+    if model is not None and lines:
+        fields["confusion"] = engine.score(state.spec, model)["confusion"]
+    return fields

@@ -1,0 +1,35 @@
+"""Averaging of clients that contrast their features with two models."""
+
+from __future__ import annotations
+
+from fedskew.methods.registry import Positive, Weight, register
+from fedskew.parts.compose import method
+from fedskew.parts.stages import Card, Method
+from fedskew.parts.terms.contrast import ModelContrast
+
+CARD = Card(
+    title="MOON",
+    paper="Li, He, Song: Model-Contrastive Federated Learning. CVPR 2021",
+    year=2021,
+    equations="L_k = CE + mu l_con;  l_con = -log(e^{cos(h, h_g)/tau} / sum_v e^{cos(h, v)/tau}), v in {h_g, h_prev}",
+    symbols={
+        "mu": "weight of the contrast",
+        "tau": "temperature",
+        "h, h_g, h_prev": "features of the live model, of the one received, and of the client's own last one",
+    },
+    defaults="mu 1, tau 0.5: the original for CIFAR-100 (5 for CIFAR-10); FedLMD's table 6 has mu 0.1, FedVLS' 0.01",
+    deviations=(
+        "h are the penultimate features, as in the FedNTD code; the original puts a projection to 256 dimensions "
+        "before the classifier, which changes the network for this method only.",
+        "On a client's first visit the term is 0, as in the original code.",
+        "Both frozen models evaluate with running statistics, as in the original.",
+    ),
+    cost="two more forward passes per step; one model-sized memory on each client",
+    travels="as fedavg",
+    lost_reply="exact: the client forgets the model that the server never absorbed",
+)
+
+
+@register("moon")
+def moon(mu: Weight = 1.0, tau: Positive = 0.5) -> Method:
+    return method(CARD, terms=(ModelContrast(mu, tau),))

@@ -1,0 +1,95 @@
+"""Imports go downwards only, and neither the work nor an engine knows a method by name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedskew.methods import registry
+
+SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
+
+#: what each place may import of fedskew: the layers below it, and its own folder
+L0 = {"errors", "types", "tree", "seeds", "config", "functional", "record", "codec"}
+BELOW: dict[str, set[str]] = {
+    "data": L0,
+    "models": L0,
+    "parts": L0 | {"models"},
+    "methods": L0 | {"parts"},
+    "work": L0 | {"models", "parts", "data"},
+    "engines": L0 | {"work", "parts"},
+    "evidence": L0 | {"data", "work"},
+    "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence"},
+    "report": {"errors", "record", "config"},
+    "face": L0 | {"data", "parts", "methods", "experiment", "report"},
+    "cli": L0 | {"data", "methods", "parts", "experiment", "face", "report"},
+    "__main__": {"cli"},
+}
+#: within the lowest layer
+FLOOR: dict[str, set[str]] = {
+    "errors": set(),
+    "types": set(),
+    "seeds": set(),
+    "tree": {"types"},
+    "config": {"errors"},
+    "record": {"errors"},
+    "functional": {"errors", "types"},
+    "codec": {"errors", "types", "tree"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The places of fedskew that a file imports, those inside functions too."""
+    found = set()
+    for node in _walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            head, _, rest = node.module.partition(".")
+            if head == "fedskew":
+                found |= {rest.split(".")[0]} if rest else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("fedskew.")}
+    return found - {"__version__"}
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those that only the type checker sees."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING"):
+            yield from _walk(child)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_downwards(path: Path) -> None:
+    place = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if place == "__init__":
+        assert not imports(path), "the public face looks names up when they are used"
+        return
+    allowed = FLOOR[place] if place in FLOOR else BELOW[place] | {place}
+    assert imports(path) <= allowed
+
+
+def test_no_part_of_a_family_imports_another_family() -> None:
+    families = ("terms", "gradients", "corrections", "cohorts", "optimisers", "entries")
+    for family in families:
+        for path in [*(SOURCE / "parts" / family).glob("*.py"), *(SOURCE / "parts").glob(f"{family}.py")]:
+            for other in families:
+                assert other == family or f"fedskew.parts.{other}" not in path.read_text(), path
+
+
+@pytest.mark.parametrize("folder", ["work", "engines"])
+def test_no_method_is_named_where_none_may_be_known(folder: str) -> None:
+    text = "\n".join(path.read_text().lower() for path in (SOURCE / folder).rglob("*.py"))
+    assert text
+    for name in registry.known(aliases=True):
+        assert name.lower() not in text.split() and f"'{name}'" not in text and f'"{name}"' not in text, name
+        if name.startswith("fed") and name != "fedskew":
+            assert name not in text, name
+
+
+def test_no_file_is_too_long() -> None:
+    long = {str(p): n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
+    assert not long

@@ -24,11 +24,11 @@ from multiprocessing.connection import Connection
 import torch
 import torch.nn.functional as F
 
-from fedskew import experiment, face, tree
+from fedskew import evidence, experiment, face
 from fedskew.config import RunConfig
 from fedskew.data import sources
 from fedskew.engines.pool import Pool
-from fedskew.work import evaluate, server
+from fedskew.work import server
 from fedskew.work.loop import Done, rounds
 from fedskew.work.site import Site, one_thread
 from fedskew.work.store import Store
@@ -120,7 +120,9 @@ class Floor:
         samples = self.site.shards.sizes()
         loads: list[list[int]] = [[] for _ in self.pipes]
         for client in sorted(cohort, key=lambda c: -int(samples[c])):
-            min(loads, key=lambda load: sum(int(samples[c]) for c in load) if len(cohort) < 100 else len(load)).append(client)
+            min(loads, key=lambda load: sum(int(samples[c]) for c in load) if len(cohort) < 100 else len(load)).append(
+                client
+            )
         cut = torch.linspace(0, len(self.site.test), len(self.pipes) + 1).long().tolist()
         for number, pipe in enumerate(self.pipes):
             pipe.send((loads[number], (cut[number], cut[number + 1])))
@@ -165,7 +167,8 @@ def measure(name: str, repeats: int, data_dir: str | None) -> float:
     ratio = median["pool"] / median["floor"]
     ratios = [p / f for p, f in zip(times["pool"], times["floor"], strict=True)]
     print(
-        f"{name}  floor {median['floor']:7.3f} s  pool {median['pool']:7.3f} s  ratio {ratio:.3f} (bound {BOUNDS[name]})  "
+        f"{name}  floor {median['floor']:7.3f} s  pool {median['pool']:7.3f} s  "
+        f"ratio {ratio:.3f} (bound {BOUNDS[name]})  "
         f"single ratios {min(ratios):.3f} to {max(ratios):.3f}  "
         f"accuracy {accuracy:.3f} and {bare.right / len(site.test):.3f}",
         flush=True,
@@ -179,7 +182,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--data-dir", default=os.environ.get("FEDSKEW_DATA"))
     asked = parser.parse_args()
-    print(f"{experiment.hardware()['cpu']}, {os.cpu_count()} cores, torch {torch.__version__}, python {platform.python_version()}")
+    machine = f"{evidence.hardware()['cpu']}, {os.cpu_count()} cores"
+    print(f"{machine}, torch {torch.__version__}, python {platform.python_version()}")
     held = [measure(name, asked.repeats, asked.data_dir) <= BOUNDS[name] for name in asked.jobs or list(BOUNDS)]
     raise SystemExit(0 if all(held) else 1)
 

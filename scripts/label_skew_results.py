@@ -26,8 +26,8 @@ CIFAR10: dict[str, Any] = {
 
 # FedVLS' protocol on MNIST (its table 10 for the hyper-parameters).
 MNIST: dict[str, Any] = {
-    "dataset": "mnist", "model": "mlp3", "partition": "dirichlet:0.05", "clients": 10, "epochs": 5, "batch": 64, "lr": 0.01,
-    "momentum": 0.9, "weight_decay": 1e-5, "rounds": 50, "seed": 1,
+    "dataset": "mnist", "model": "mlp3", "partition": "dirichlet:0.05", "clients": 10, "epochs": 5, "batch": 64,
+    "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5, "rounds": 50, "seed": 1,
     "settings": ["partition.legacy=true", "evaluate.clients=true"],
 }  # fmt: skip
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
-from tests.contract import harness
+import pytest
 
 from fedskew.methods import registry
+from tests.contract import harness
 
 CONTRIBUTING = Path(__file__).parent.parent / "CONTRIBUTING.md"
 
@@ -17,11 +19,13 @@ def worked_example() -> str:
     return code
 
 
-def test_the_worked_example_is_a_method() -> None:
+def test_the_worked_example_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = worked_example()
     assert len(code.splitlines()) <= 40
+    (tmp_path / "fedhush.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
     try:
-        exec(compile(code, "example", "exec"), {"__name__": "example"})
+        importlib.import_module("fedhush")
         plain = harness.finish(harness.config("fedavg"))
         limit = harness.finish(harness.config("fedhush(weight=0)"))
         loud = harness.finish(harness.config("fedhush(weight=0.5)+avgm", engine="pool", workers=2))

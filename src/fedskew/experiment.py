@@ -121,6 +121,11 @@ def prepare(config: RunConfig, given: Given = NOTHING) -> tuple[Site, sources.So
     shape = tuple(source.train.x.shape[1:])
     task = Task(source.classes, shape, config.partition.clients)
     method = given.method or registry.build(config.method)
+    if given.module is not None and any(entry.rewrites for stage in method.stages for entry in stage.entries):
+        raise UserError(
+            f"method '{method.expression}' builds another network out of yours and so needs it by name: put the module "
+            "into a function, and give model='module:function'"
+        )
     local = config.local
     plan = compose.plan(
         method,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 #: The only thing that travels or persists: a flat dictionary of tensors.
 Tree = dict[str, Tensor]
+
+#: What the batch norm of a frozen network goes by: its running averages, or the batch at hand.
+Statistics = Literal["running", "batch"]
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,63 @@ COMBINATIONS = [
     "fedprox+avgm",
     "fedprox+fedsam+fedexp",
     "scaffold+fedsam",
+    "fednova+prox",
+    "mofedsam+fedexp",
+    "fedgf(T_D=0.5, W=2)+avgm",
+    "fedconcat(clusters=3, encoder_rounds=2, head='joined', cap=1.2)+fednova+prox",
+    "fedlmd+prox",
+    "fedlmd+avgm",
+    "fedlmd+prox+avgm",
+    "fedlmd(teacher_from=2)",
+    "fedlmd(teacher_from=1)+prox+avgm",
+    "fedvls+fedexp",
+    "fedvls+fedsam",
+    "fedvls+fedsam+fedexp",
+    "fedvls(statistics='batch', form='paper')",
+    "fpl+fedvls",
+    "moon+fedcurv+avgm",
+    "fedcurv(fisher='sample', s=4)",
 ]
 
-EVERY = [*registry.known(), *COMBINATIONS]
+#: where the defaults are made for more rounds than the battery has
+SMALL = {"fedconcat": "fedconcat(encoder_rounds=1)"}
+
+EVERY = [*(SMALL.get(name, name) for name in registry.known()), *COMBINATIONS]
 
 #: weight zero (or one client) is the plain method, bit for bit: expression -> what it must equal
 LIMITS = {
     "fedprox(mu=0)": "fedavg",
     "fedavgm(beta=0)": "fedavg",
     "fedsam(rho=0)": "fedavg",
+    "mofedsam(beta=1)": "fedsam",
+    "mofedsam(beta=1, rho=0)": "fedavg",
+    "fedgf(c=0)": "fedsam",
+    "fedgf(rho=0, c=0)": "fedavg",
+    "fedavg-ls(mu=0)": "fedavg",
+    "fedrs(alpha=1)": "fedavg",
+    "fedrs(alpha=1, mode='soft')": "fedavg",
+    "fedkd(beta=0)": "fedavg",
+    "fedekd(beta=0)": "fedavg",
+    "feddkd(gamma=0)": "fedavg",
+    "fedntd(beta=0)": "fedavg",
+    "fedntd-tf(beta=0)": "fedavg",
+    "fedlmd(beta=0)": "fedavg",
+    "fedlmd-tf(beta=0)": "fedavg",
+    "fedlmd(beta=0, teacher_from=1)": "fedavg",
+    "fedlmd(teacher_from=0)": "fedlmd",
+    "fedlmd(teacher_from=3)": "fedlmd-tf",
+    "fedvls(lam=0, gamma=0)": "fedcal",
+    "feded": "fedvls",
+    "fedcal+vls": "fedvls",
+    "prox+fedlmd": "fedlmd+prox",
+    "fedmr(mu=0)": "fedavg",
+    "moon(mu=0)": "fedavg",
+    "fedcurv(lam=0)": "fedavg",
 }
 
 #: with a single client
 LONELY = {
     "scaffold": "fedavg",
     "fedexp": "fedavg",
+    "fedcurv": "fedavg",
 }

@@ -28,6 +28,10 @@ class Interrupted(click.ClickException):
 class Group(click.Group):
     """A group whose commands end in one sentence where others would end in a traceback."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(self.commands)  # in the order they were added: what one does first comes first
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

@@ -20,9 +20,9 @@ def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Com
     return decorate
 
 
-def _setting(flag: str, help: str, default: str, type: type = str, **extra: Any) -> Callable[[Command], Command]:
+def setting(flag: str, help: str, default: str, type: type = str) -> Callable[[Command], Command]:
     """An option without a value of its own: left out, the configuration file or its default holds."""
-    return click.option(flag, type=type, default=None, show_default=default, help=help, **extra)
+    return click.option(flag, type=type, default=None, help=f"{help}  [{default}]")
 
 
 _configuration = _together(
@@ -31,28 +31,28 @@ _configuration = _together(
 )
 
 task = _together(
-    _setting("--dataset", "What to learn from; see 'fedskew data list'.", "digits"),
-    _setting("--data-dir", "Folder of data files; or set FEDSKEW_DATA.", "none"),
-    _setting("--partition", "iid, dirichlet:ALPHA, sharding:S, quantity:S, labels:K, ...", "dirichlet:0.5"),
-    _setting("--clients", "Number of clients.", "10", int),
-    _setting("--seed", "All randomness follows from it.", "0", int),
+    setting("--dataset", "What to learn from; see 'fedskew data list'.", "digits"),
+    setting("--data-dir", "Folder of data files; or set FEDSKEW_DATA.", "none"),
+    setting("--partition", "iid, dirichlet:ALPHA, sharding:S, quantity:S, labels:K, ...", "dirichlet:0.5"),
+    setting("--clients", "Number of clients.", "10", int),
+    setting("--seed", "All randomness follows from it.", "0", int),
     _configuration,
 )
 
 training = _together(
     task,
-    _setting("--rounds", "Number of rounds.", "20", int),
-    _setting("--per-round", "Clients asked in each round.", "everyone", int),
-    _setting("--epochs", "Local epochs.", "5", int),
-    _setting("--batch", "Samples in a batch.", "50", int),
-    _setting("--lr", "Local learning rate.", "0.01", float),
-    _setting("--model", "A network's name, or your own as module:function.", "auto"),
-    _setting("--augment", "What is done to training images.", "none"),
-    _setting("--target", "Count the rounds to this accuracy, 0 to 1.", "none", float),
-    _setting("--engine", "pool, inline or wire; all give the same bits.", "pool"),
-    _setting("--workers", "Processes of the pool.", "one per core", int),
-    _setting("--device", "Where networks run.", "cpu"),
-    _setting("--precision", "float32 or bf16.", "float32"),
+    setting("--rounds", "Number of rounds.", "20", int),
+    setting("--per-round", "Clients asked in each round.", "everyone", int),
+    setting("--epochs", "Local epochs.", "5", int),
+    setting("--batch", "Samples in a batch.", "50", int),
+    setting("--lr", "Local learning rate.", "0.01", float),
+    setting("--model", "A network's name, or your own as module:function.", "auto"),
+    setting("--augment", "What is done to training images.", "none"),
+    setting("--target", "Count the rounds to this accuracy, 0 to 1.", "none", float),
+    setting("--engine", "pool, inline or wire; all give the same bits.", "pool"),
+    setting("--workers", "Processes of the pool.", "one per core", int),
+    setting("--device", "Where networks run.", "cpu"),
+    setting("--precision", "float32 or bf16.", "float32"),
     click.option("--score-clients", is_flag=True, default=None, help="Score the client models after local work, too."),
 )
 

@@ -33,21 +33,26 @@ class Progress:
 
     def of(self, name: str, rounds: int) -> Advance:
         """What to call after each round of a run."""
-        # A bar draws from a thread, and the engine of the next run forks: none may be alive then.
+        # While a bar is shown it stands between us and standard error, which workers must not inherit: it begins
+        # with the first round, after the engine has forked, and ends before the next run.
         self._stop()
         return self._bar(name, rounds) if self._live else _lines(name, rounds)
 
     def _bar(self, name: str, rounds: int) -> Advance:
-        counter = _Counter(rounds)
+        counter, drawn = _Counter(rounds), 0.0
 
         def advance(line: dict[str, Any]) -> None:
+            nonlocal drawn
             counter.count(line)
             if self._bars is None:
                 self._bars = _bars()
                 self._bars.add_task(name, total=rounds, accuracy="")
                 self._bars.start()
-            bars = self._bars
-            bars.update(bars.task_ids[0], completed=counter.done, accuracy=_accuracy(line), refresh=counter.finished)
+            bars, now = self._bars, time.monotonic()
+            bars.update(bars.task_ids[0], completed=counter.done, accuracy=_accuracy(line))
+            if now - drawn > 0.1 or counter.finished:
+                bars.refresh()
+                drawn = now
 
         return advance
 
@@ -107,4 +112,5 @@ def _bars() -> Bars:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        auto_refresh=False,  # which would need a thread, and engines fork
     )

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def console() -> Any:
+
+def console() -> Console:
     """Standard output, as wide as the terminal; wide enough for any table when there is none."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 180, highlight=False, markup=False)
+    return Console(width=None if sys.stdout.isatty() else 180, highlight=False, markup=False, emoji=False)
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
+    click.echo(json.dumps(value))
 
 
 def print_table(heading: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 1, lines: bool = False) -> None:
@@ -36,11 +39,6 @@ def print_table(heading: Sequence[str], cells: Iterable[Sequence[str]], *, left:
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """Names and values below each other."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
+    widest = max(map(len, facts))
     for name, value in facts.items():
-        table.add_row(name, value)
-    console().print(table)
+        click.echo(f"{name:<{widest}}  {value}")

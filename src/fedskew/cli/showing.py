@@ -22,9 +22,7 @@ MANY_CLIENTS, MANY_CLASSES = 40, 20
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), show_default="report.html", help="File to write; - prints."
-)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; - prints it.  [report.html]")
 @click.option("--format", "kind", type=click.Choice(["html", "md", "csv"]), help="Left out, the file's ending decides.")
 def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
     """Make one page of runs, finished or not. RUN is a run folder, a record file, or a folder of runs."""
@@ -57,7 +55,7 @@ def methods(as_json: bool, pages: Path | None) -> None:
     elif as_json:
         print_json([entry.as_dict() for entry in known])
     else:
-        rows = [[e.call, e.card.paper, str(e.card.year), e.card.travels, e.card.cost] for e in known]
+        rows = [[e.id, e.card.paper, str(e.card.year), e.card.travels, e.card.cost] for e in known]
         print_table(["id", "paper", "year", "what travels", "extra cost"], rows, left=5, lines=True)
 
 

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--method", default=None, show_default="fedavg", help="A name such as fedprox(mu=0.5), or several with +."
-)
+@options.setting("--method", "A name such as fedprox(mu=0.5), or several with +.", "fedavg")
 @options.training
 @options.output
 @options.as_json
@@ -57,7 +55,7 @@ def resume(run: Path, rounds: int | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("methods", nargs=-1, required=True, metavar="METHOD...")
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="How many, from --seed on.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, help="How many, from --seed on.  [1]")
 @click.option("--resume", is_flag=True, help="Go on with a comparison that was interrupted.")
 @options.training
 @options.output

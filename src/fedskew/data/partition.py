@@ -180,8 +180,9 @@ def quantity(
             raise UserError(f"{where}: class {label} has {len(pool)} samples for its {len(holders)} holders")
         if legacy:
             least = max(len(pool) // 20, 1)
-            first = stream.randint(least, max(int(len(pool) / 2 * min(upper, 2)), least + 1))
-            amounts = [first, len(pool) - first]
+            bound = max(int(len(pool) / 2 * min(upper, 2)), least + 1)
+            first = [int(stream.randint(least, bound)) for _ in holders[1:]]
+            amounts = [*first, len(pool) - sum(first)]
         else:
             rng.shuffle(pool)
             amounts = _even(len(pool), len(holders)) if balance else _uneven(len(pool), len(holders), upper, rng)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from lzma import LZMAError
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -179,23 +178,24 @@ def npz(folder: Path | None, *, file: str = "") -> Source:
     if not path.is_file():
         raise UserError(f"data set 'npz': there is no file '{path}'; name an .npz file")
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in _npz_keys(stored, path)}
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, LZMAError) as error:
-        if isinstance(error, UserError):
-            raise
+        stored = np.load(path, allow_pickle=False)
+        if not isinstance(stored, np.lib.npyio.NpzFile):
+            raise UserError(f"'{path}' holds a single array, and must be an .npz file")
+        with stored:
+            arrays = [stored[key] for key in _npz_keys(stored.files, path)]
+    except UserError:
+        raise
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, LZMAError) as error:
         raise UserError(f"'{path}' is damaged or no .npz file of plain arrays ({error})") from error
-    return from_arrays(*arrays.values(), name=path.stem)
+    return from_arrays(*arrays, name=path.stem)
 
 
-def _npz_keys(stored: Any, path: Path) -> tuple[str, ...]:
-    if not isinstance(stored, np.lib.npyio.NpzFile):
-        raise UserError(f"'{path}' holds a single array, and must be an .npz file")
+def _npz_keys(stored: Sequence[str], path: Path) -> tuple[str, ...]:
     ours = ("x_train", "y_train", "x_test", "y_test")
     for keys in (ours, ("train_images", "train_labels", "test_images", "test_labels")):
-        if set(keys) <= set(stored.files):
+        if set(keys) <= set(stored):
             return keys
-    raise UserError(f"'{path}' holds {', '.join(stored.files) or 'nothing'} and must hold {', '.join(ours)}")
+    raise UserError(f"'{path}' holds {', '.join(stored) or 'nothing'} and must hold {', '.join(ours)}")
 
 
 def _idx_source(
@@ -214,9 +214,12 @@ def _idx_source(
         content = files.read(path)
         array = files.parse_idx(path, content, 3 if "images" in file else 1)
         checksums[file] = files.check_md5(path, content, md5 if verify else None)
-        tensors.append(torch.from_numpy(array.copy()))
+        tensor = torch.from_numpy(array.copy())
+        if array.ndim == 1 and len(array):
+            check_labels(tensor, len(labels), f"'{path}'")
+        tensors.append(tensor.unsqueeze(1) if array.ndim == 3 else tensor.long())
     x_train, y_train, x_test, y_test = tensors
-    train, test = Arrays(x_train.unsqueeze(1), y_train.long()), Arrays(x_test.unsqueeze(1), y_test.long())
+    train, test = Arrays(x_train, y_train), Arrays(x_test, y_test)
     return Source(name, train, test, len(labels), labels, mean, std, checksums)
 
 

@@ -23,7 +23,7 @@ def load_arrays(data: bytes, path: Path) -> dict[str, Any]:
     try:
         for operation, argument, _ in pickletools.genops(data):
             # The unpickler allocates its memory of past objects up to the number asked for.
-            if operation.name in ("PUT", "LONG_BINPUT") and argument > len(data):
+            if operation.name in ("PUT", "LONG_BINPUT") and int(argument or 0) > len(data):
                 raise pickle.UnpicklingError("it asks for more memory than its content can need")
         found = _ArraysOnly(data, path).load()
         return {_text(key): value.array() if isinstance(value, _Array) else value for key, value in found.items()}

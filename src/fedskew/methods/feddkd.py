@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fedskew.methods.registry import Positive, Weight, register
-from fedskew.models.net import Statistics
 from fedskew.parts.compose import method
 from fedskew.parts.stages import Card, Method
 from fedskew.parts.terms.distillation import DKD
+from fedskew.types import Statistics
 
 CARD = Card(
     title="FedDKD",

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Literal
 
 from fedskew.methods.registry import Count, Positive, Weight, register
-from fedskew.models.net import Statistics
 from fedskew.parts.compose import method, stage
 from fedskew.parts.stages import Card, Method
 from fedskew.parts.terms.distillation import LMD
+from fedskew.types import Statistics
 
 Majority = Literal["mean_all", "mean_present"]
 

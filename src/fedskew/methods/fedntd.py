@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedskew.methods.registry import Positive, Weight, register
-from fedskew.models.net import Statistics
 from fedskew.parts.compose import method
 from fedskew.parts.stages import Card, Method
 from fedskew.parts.terms.distillation import NTD
+from fedskew.types import Statistics
 
 CARD = Card(
     title="FedNTD",

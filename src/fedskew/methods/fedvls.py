@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from fedskew.methods.registry import Weight, register
-from fedskew.models.net import Statistics
 from fedskew.parts.compose import method
 from fedskew.parts.stages import Card, Method
 from fedskew.parts.terms.distillation import VacantDistillation
 from fedskew.parts.terms.margins import CalibratedCrossEntropy, LogitSuppression
+from fedskew.types import Statistics
 
 Form = Literal["code", "paper"]
 

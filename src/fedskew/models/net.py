@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedskew.types import Output, Tree
-
-Statistics = Literal["running", "batch"]
+from fedskew.types import Output, Statistics, Tree
 
 
 class _Slots:

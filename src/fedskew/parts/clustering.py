@@ -1,4 +1,4 @@
-"""First-neighbour agglomeration: every point joins its nearest neighbour, clusters do the same, until little is left.
+"""First-neighbour agglomeration: every point joins its nearest neighbour, then every cluster, and so on.
 
 Written from the description of the linkage by Sarfraz, Sharma, Stiefelhagen (Efficient Parameter-free Clustering
 Using First Neighbor Relations, CVPR 2019); there is no number of clusters to choose.
@@ -12,16 +12,15 @@ from torch import Tensor
 
 
 def first_neighbours(points: Tensor) -> Tensor:
-    """The cluster of each point [n, F] by cosine distance, numbered from 0: the coarsest level that is not one cluster.
+    """The cluster of each point [n, F] by cosine distance, numbered from 0.
 
-    The first level is taken whatever it gives; no level is tried after one that removed a single cluster.
+    The first level is taken whatever it gives, a later one unless all is one cluster. Each level has at most half the
+    clusters of the one before; so the published rule against levels that remove one cluster or none never applies.
     """
     labels = _linked(points)
-    before, now = len(points), int(labels.max()) + 1
-    while now > 1 and before - now > 1:
+    while labels.any():
         coarser = _linked(means(points, labels))[labels]
-        before, now = now, int(coarser.max()) + 1
-        if now == 1 or now == before:
+        if not coarser.any():
             break
         labels = coarser
     return labels
@@ -35,16 +34,15 @@ def means(points: Tensor, labels: Tensor) -> Tensor:
 
 def _linked(points: Tensor) -> Tensor:
     """Connected components of the graph in which each point meets its nearest neighbour (the first of several)."""
+    labels = torch.arange(len(points), device=points.device)
     if len(points) == 1:
-        return torch.zeros_like(points[:, 0], dtype=torch.int64)
+        return labels
     directions = F.normalize(points, eps=1e-8)
     nearest = (directions @ directions.T).fill_diagonal_(-torch.inf).argmax(1)
     meets = F.one_hot(nearest, len(points)).bool()
     meets = meets | meets.T
-    labels = torch.arange(len(points), device=points.device)
     while True:
-        # a point takes the least label among itself and those it meets
-        least = torch.where(meets, labels, labels[:, None]).amin(1)
+        least = torch.where(meets, labels, labels[:, None]).amin(1)  # of its own label and of those it meets
         if torch.equal(least, labels):
             return labels.unique(return_inverse=True)[1]
         labels = least

@@ -10,8 +10,9 @@ from fedskew.errors import UserError
 from fedskew.parts.cohorts import Everyone, Replayed, Sampled
 from fedskew.parts.gradients import Plain
 from fedskew.parts.optimisers import SGD, Adam
-from fedskew.parts.protocol import Cohort, Effort, Optimiser, Part
+from fedskew.parts.protocol import Cohort, Effort, Optimiser, Part, Server
 from fedskew.parts.servers.aggregate import Aggregate
+from fedskew.parts.servers.clusters import PerCluster
 from fedskew.parts.stages import Card, Method, Plan, Stage
 from fedskew.parts.terms.cross_entropy import CrossEntropy
 from fedskew.types import Task
@@ -51,9 +52,7 @@ def method(card: Card, *stages: Stage, **slots: Any) -> Method:
 def add(left: Method, right: Method) -> Method:
     """`left` with everything in which `right` differs from plain averaging. The order of the two changes no bit."""
     if len(left.stages) > 1 and len(right.stages) > 1:
-        raise UserError(
-            f"'{left.expression}' and '{right.expression}' both have several stages; drop one of them"
-        )
+        raise UserError(f"'{left.expression}' and '{right.expression}' both have several stages; drop one of them")
     if len(right.stages) > 1:
         left, right = right, left
     (difference,) = right.stages
@@ -74,17 +73,20 @@ def _add_stages(left: Stage, right: Stage, names: tuple[str, str]) -> Stage:
             )
         return b
 
+    def servers(a: Server, b: Server) -> Server:
+        if isinstance(a, PerCluster):
+            return replace(a, inner=servers(a.inner, b))
+        if isinstance(a, Aggregate) and isinstance(b, Aggregate):
+            inner = [field.name for field in fields(Aggregate)]
+            return Aggregate(*(one(s, getattr(a, s), getattr(b, s), getattr(PLAIN.server, s)) for s in inner))
+        return one("server", a, b, PLAIN.server)
+
     single = [field.name for field in fields(Stage) if field.name not in (*SEVERAL, "server")]
     slots: dict[str, Any] = {s: one(s, getattr(left, s), getattr(right, s), getattr(PLAIN, s)) for s in single}
     for slot in SEVERAL:
         a, b = getattr(left, slot), getattr(right, slot)
         slots[slot] = _ordered((*a, *(part for part in b if part not in a)))
-    if isinstance(left.server, Aggregate) and isinstance(right.server, Aggregate):
-        inner = [field.name for field in fields(Aggregate)]
-        triple = [one(s, getattr(left.server, s), getattr(right.server, s), getattr(PLAIN.server, s)) for s in inner]
-        slots["server"] = Aggregate(*triple)
-    else:
-        slots["server"] = one("server", left.server, right.server, PLAIN.server)
+    slots["server"] = servers(left.server, right.server)
     return Stage(**slots)
 
 

@@ -101,10 +101,22 @@ class Concatenate(Entry):
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         del answers
         models = [tree.pick(model, f"{j}|") for j in range(self.k)]
-        heads = [tree.pick(each, desk.net.head + ".") for each in models]
+        old = desk.net.head + "."
+        heads = [tree.pick(each, old) for each in models]
         weight = torch.cat([head["weight"] for head in heads], dim=1)
         bias = sum((head["bias"] for head in heads if "bias" in head), torch.zeros_like(weight[:, 0]))
         if self.head == "fresh":
-            weight, bias = _fresh(weight, desk.rng), _fresh(bias, desk.rng)
-        bodies = {f"body.{j}.{name}": t for j, each in enumerate(models) for name, t in each.items()}
-        ...
+            weight, bias = (_uniform(each, weight.shape[1] ** -0.5, desk.rng) for each in (weight, bias))
+        joined = {
+            f"body.{j}.{name}": t
+            for j, each in enumerate(models)
+            for name, t in each.items()
+            if not name.startswith(old)
+        }
+        joined |= {"head.weight": weight, "head.bias": bias}
+        return Settled(Spec("concat", {"body": asdict(spec), "k": self.k}), joined, desk.facts)
+
+
+def _uniform(like: Tensor, bound: float, rng: torch.Generator) -> Tensor:
+    """Between -bound and bound; with 1/sqrt(inputs) it is how torch begins a linear layer."""
+    return ((2 * torch.rand(like.shape, generator=rng, device=rng.device) - 1) * bound).to(like)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedskew import seeds, tree
-from fedskew.models.net import Net, Statistics
-from fedskew.types import Broadcast, Output, Round, Shard, Task, Tree, Update
+from fedskew.models.net import Net
+from fedskew.types import Broadcast, Output, Round, Shard, Statistics, Task, Tree, Update
 
 
 @dataclass(frozen=True)

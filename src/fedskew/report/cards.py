@@ -50,9 +50,11 @@ def page(entry: Entry) -> str:
     also = f"Also known as {', '.join(f'`{name}`' for name in entry.aliases)}.\n" if entry.aliases else ""
     symbols = [[f"`{name}`", meaning, _default(entry, name)] for name, meaning in card.symbols.items()]
     sections = {
-        "Equations": f"```text\n{card.equations}\n```\n",
-        "Symbols": markdown(["symbol", "meaning", "default"], symbols) if symbols else "None of its own.\n",
-        "Where the defaults come from": _sentence(card.defaults),
+        "Equations": f"```text\n{card.equations.replace(';  ', chr(10))}\n```\n",
+        "Symbols": markdown(["symbol", "meaning", "default"], symbols, numbers=False)
+        if symbols
+        else "None of its own.\n",
+        "Where the defaults come from": f"{card.defaults}\n",
         "Where this differs from the paper or its code": "".join(f"- {text}\n" for text in card.deviations)
         or "Nowhere.\n",
         "Cost": _sentence(card.cost),
@@ -69,8 +71,8 @@ def table(entries: Iterable[Entry]) -> str:
         [f"[{each.id}](cards/{each.id}.md)", each.card.title, str(each.card.year), each.card.travels, each.card.cost]
         for each in entries
     ]
-    lines = markdown(["id", "method", "year", "what travels", "extra cost"], rows)
-    return "# Methods\n\n" + lines.replace("---:", "---") + "\nCards and this table are generated: `make docs`.\n"
+    lines = markdown(["id", "method", "year", "what travels", "extra cost"], rows, numbers=False)
+    return f"# Methods\n\n{lines}\nCards and this table are generated: `make docs`.\n"
 
 
 def write(folder: Path, entries: Sequence[Entry]) -> list[Path]:
@@ -83,7 +85,8 @@ def write(folder: Path, entries: Sequence[Entry]) -> list[Path]:
 
 
 def _default(entry: Entry, symbol: str) -> str:
-    return f"`{entry.parameters[symbol]!r}`" if symbol in entry.parameters else ""
+    names = [name.strip() for name in symbol.split(",")]
+    return ", ".join(f"`{entry.parameters[name]!r}`" for name in names if name in entry.parameters)
 
 
 def _sentence(text: str) -> str:

@@ -161,7 +161,7 @@ def _draw_curves(axes: Axes, groups: Mapping[str, Sequence[Ran]], target: float 
         mean = [fmean(each) for each in shares]
         axes.plot(shown, mean, color=colour, linestyle=style, marker=marker, markersize=3.5, linewidth=1.8, label=name)
         if len(runs) > 1:
-            axes.fill_between(shown, [min(s) for s in shares], [max(s) for s in shares], color=colour, alpha=0.13, lw=0)
+            axes.fill_between(shown, [min(s) for s in shares], [max(s) for s in shares], color=colour, alpha=0.1, lw=0)
     if target is not None:
         axes.axhline(100 * target, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
         axes.annotate(

@@ -140,7 +140,7 @@ def comparison_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
 
 
-def markdown(heading: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first are right-aligned."""
-    lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *cells]
+def markdown(heading: Sequence[str], cells: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
+    """A Markdown table; if it is of numbers, all columns but the first are right-aligned."""
+    lines = [heading, ["---", *["---:" if numbers else "---"] * (len(heading) - 1)], *cells]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"

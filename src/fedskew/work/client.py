@@ -145,9 +145,9 @@ def answer(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
 
 
 def batches(samples: int, effort: Effort, batch_norm: bool, order: torch.Generator) -> Iterator[Tensor]:
-    """Positions of each step's samples. A tail of one joins the batch before it where batch norm could not bear it."""
-    size, steps = effort.batch, 0
-    assert size is not None and effort.epochs is not None
+    """Positions of each step's samples. Batch norm cannot bear a single one: a tail of one joins the batch before it."""
+    assert effort.batch is not None and effort.epochs is not None
+    size, steps = max(effort.batch, 2) if batch_norm else effort.batch, 0
     least = size if effort.drop_last else 2 if batch_norm else 1
     if samples < least:
         return

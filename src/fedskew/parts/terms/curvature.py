@@ -23,6 +23,7 @@ class Curvature(Term):
     """
 
     hard: ClassVar[bool] = False
+    one_model: ClassVar[bool] = True
 
     lam: float
     s: int

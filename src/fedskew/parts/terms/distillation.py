@@ -12,10 +12,9 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from fedskew import functional
-from fedskew.models.net import Statistics
 from fedskew.parts.protocol import Term
 from fedskew.parts.views import Local, Pass
-from fedskew.types import Tree
+from fedskew.types import Statistics, Tree
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,7 @@ class Prototypes(Term):
     """
 
     individual = "extras"
+    one_model: ClassVar[bool] = True
 
     tau: float
 

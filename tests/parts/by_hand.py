@@ -1,0 +1,104 @@
+"""A federation whose arithmetic can be done by hand, run by the real loop.
+
+There is one weight b. Client k has n_k samples, all of class m_k, and the loss (b - m_k)^2 / 2: its gradient is b - m_k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedskew.data import augment
+from fedskew.data.shards import Shards
+from fedskew.engines.inline import Inline
+from fedskew.methods.fedavg import CARD
+from fedskew.models.net import Net
+from fedskew.models.registry import adapt
+from fedskew.parts import compose
+from fedskew.parts.protocol import Term
+from fedskew.parts.stages import Method, Stage
+from fedskew.parts.views import Desk, Pass
+from fedskew.types import Arrays, Round, Spec, State, Task, Tree
+from fedskew.work import server
+from fedskew.work.loop import Done, rounds
+from fedskew.work.site import Site
+from fedskew.work.store import Store
+
+CLASSES = 3
+
+
+@dataclass(frozen=True)
+class Parabola(Term):
+    """(b - y)^2 / 2."""
+
+    hard: ClassVar[bool] = True
+
+    def loss(self, out: Pass, mine: Any) -> Tensor:
+        del mine
+        return ((b(out.weights) - out.y.float()) ** 2).mean() / 2
+
+
+def b(weights: Tree) -> Tensor:
+    return weights["head.bias"][0]
+
+
+def stage(**slots: Any) -> Stage:
+    return compose.stage(base=Parabola(), **slots)
+
+
+class Federation:
+    """Clients (n_k, m_k), one batch per epoch unless `batch` says otherwise, plain SGD unless `momentum` does."""
+
+    def __init__(
+        self, clients: Sequence[tuple[int, int]], *stages: Stage, start: float, lr: float = 0.5, **local: Any
+    ) -> None:
+        sizes = torch.tensor([n for n, _ in clients])
+        y = torch.cat([torch.full((n,), m) for n, m in clients])
+        x = torch.zeros(len(y), 1)
+        shards = Shards(
+            torch.arange(len(y)), y, torch.cat((torch.zeros(1, dtype=torch.int64), sizes.cumsum(0))), CLASSES
+        )
+        settings: dict[str, Any] = {"seed": 0, "rounds": 9, "epochs": 1, "batch": 100, "momentum": 0.0, "lr": lr}
+        task = Task(CLASSES, (1,), len(clients))
+        plan = compose.plan(Method("by hand", CARD, stages), task, **(settings | local))
+        self.start, self.store = start, Store()
+        view = augment.view("none", (), ())
+        self.site = Site(plan, x, shards, Arrays(x, y), view, build=lambda spec: adapt(self.network()))
+
+    def network(self) -> nn.Module:
+        module = nn.Linear(1, CLASSES)
+        nn.init.zeros_(module.weight)
+        nn.init.constant_(module.bias, self.start)
+        return module
+
+    def states(self) -> Iterator[State]:
+        """The server after each round."""
+        spec = Spec("by hand")
+        begun = server.begin(spec, self.site.net(spec).initial())
+        for event in rounds(self.site, Inline(self.site, self.store), begun):
+            if isinstance(event, Done):
+                yield event.state
+
+    def iterates(self, count: int) -> list[float]:
+        """b after each of the first rounds."""
+        models = [server.model_of(self.site, state) for state, _ in zip(self.states(), range(count), strict=False)]
+        return [float(b(model)) for model in models if model is not None]
+
+    def memory_of_client(self, client: int, key: str) -> float:
+        return float(b(self.store.get(client).memory[key]))
+
+
+def desk(memory: Tree | None = None, facts: Tree | None = None, clients: int = 4, net: Net | None = None) -> Desk:
+    """A server's desk for calling a single hook."""
+    return Desk(
+        memory=memory or {},
+        facts=facts or {},
+        round=Round(0, 0, 0, 0),
+        task=Task(CLASSES, (1,), clients),
+        net=net or Net(adapt(nn.Linear(1, CLASSES))),
+        rng=torch.Generator().manual_seed(1),
+    )

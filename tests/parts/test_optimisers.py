@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from fedskew.parts.optimisers import SGD, Adam
+from fedskew.parts.protocol import Optimiser
+from fedskew.types import Round, Tree
+
+
+def _both(ours: Optimiser, theirs: Any, steps: int = 20, lr: float = 0.05) -> tuple[Tree, list[torch.Tensor]]:
+    rng = torch.Generator().manual_seed(0)
+    weights = {"a": torch.randn(7, 3, generator=rng), "b": torch.randn(5, generator=rng)}
+    parameters = [torch.nn.Parameter(t.clone()) for t in weights.values()]
+    reference, state = theirs(parameters), ours.start(weights)
+    for _ in range(steps):
+        grads = {name: torch.randn(t.shape, generator=rng) for name, t in weights.items()}
+        ours.step(weights, grads, state, lr)
+        for parameter, grad in zip(parameters, grads.values(), strict=True):
+            parameter.grad = grad.clone()
+        reference.step()
+    return weights, [parameter.detach() for parameter in parameters]
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay"), itertools.product((0.0, 0.9), (0.0, 0.01)))
+def test_sgd_is_that_of_torch_bit_for_bit(momentum: float, weight_decay: float) -> None:
+    ours, theirs = _both(
+        SGD(0.05, momentum, weight_decay),
+        lambda p: torch.optim.SGD(p, 0.05, momentum=momentum, weight_decay=weight_decay),
+    )
+    assert all(torch.equal(a, b) for a, b in zip(ours.values(), theirs, strict=True))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_adam_is_that_of_torch(weight_decay: float) -> None:
+    ours, theirs = _both(Adam(0.05, weight_decay), lambda p: torch.optim.Adam(p, 0.05, weight_decay=weight_decay))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours.values(), theirs, strict=True))
+
+
+def test_rates_decay_with_counted_rounds() -> None:
+    here = Round(index=7, counted=2, within=0, stage=1)
+    assert SGD(0.1, lr_decay=0.5).rate(here) == Adam(0.1, lr_decay=0.5).rate(here) == pytest.approx(0.025)
+
+
+def test_effective_steps() -> None:
+    # without momentum they are the steps; with rho the closed form [s - rho (1 - rho^s)/(1 - rho)]/(1 - rho)
+    assert SGD(0.1).effective_steps(7, 0.1, 0.0) == 7
+    for steps in range(12):
+        closed = (steps - 0.9 * (1 - 0.9**steps) / 0.1) / 0.1
+        assert SGD(0.1, 0.9).effective_steps(steps, 0.1, 0.0) == pytest.approx(closed)
+    # a pull mu: a <- (1 - lr mu) a + 1, so 1, 1.9, 2.71 for lr mu = .1
+    assert SGD(0.1).effective_steps(3, 0.1, 1.0) == pytest.approx(2.71)
+
+
+def test_effective_steps_are_how_far_a_constant_gradient_is_carried() -> None:
+    weights, state, sgd = {"w": torch.zeros(1)}, [], SGD(0.1, 0.9)
+    for _ in range(6):
+        sgd.step(weights, {"w": torch.ones(1)}, state, 0.1)
+    assert float(weights["w"]) == pytest.approx(-0.1 * sgd.effective_steps(6, 0.1, 0.0))
+
+
+def test_adam_has_none() -> None:
+    assert SGD.linear and not Adam.linear

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedskew.errors import UserError
+from fedskew.report import comparison, runs
+from tests.report import fakes
+
+
+def test_runs_that_differ_in_their_seed_only_are_one_group(tmp_path: Path) -> None:
+    paths = [fakes.write(tmp_path / str(seed), [0.5], seed=seed) for seed in (0, 1)]
+    assert {name: len(group) for name, group in runs.grouped(runs.read(paths)).items()} == {"fedavg": 2}
+
+
+def test_other_differences_are_part_of_the_name(tmp_path: Path) -> None:
+    paths = [fakes.write(tmp_path / str(alpha), [0.5], alpha=alpha) for alpha in (0.1, 0.5)]
+    assert [each.name for each in runs.read(paths)] == ["fedavg, partition.alpha=0.1", "fedavg, partition.alpha=0.5"]
+
+
+def test_a_folder_of_runs_stands_for_them_all(tmp_path: Path) -> None:
+    fakes.write(tmp_path / "one", [0.5], method="fedavg")
+    fakes.write(tmp_path / "two", [0.5], method="fedprox")
+    assert [each.name for each in runs.read([tmp_path])] == ["fedavg", "fedprox"]
+
+
+def test_a_finished_comparison_knows_its_runs(tmp_path: Path) -> None:
+    fakes.write(tmp_path / "fedavg-seed0", [0.5])
+    fakes.write(tmp_path / "left-from-earlier", [0.5], method="fedprox")
+    groups = runs.grouped(runs.read([tmp_path / "fedavg-seed0"]))
+    rows = comparison.tables.comparison(groups)
+    comparison.write(tmp_path, groups, rows)
+    assert [each.name for each in runs.read([tmp_path])] == ["fedavg"]
+
+
+@pytest.mark.parametrize("content", ["nonsense", "[]", '{"runs": 3}', '{"runs": [{}]}'])
+def test_a_damaged_comparison_is_looked_through_instead(tmp_path: Path, content: str) -> None:
+    fakes.write(tmp_path / "one", [0.5])
+    (tmp_path / "comparison.json").write_text(content)
+    assert len(runs.read([tmp_path])) == 1
+
+
+@pytest.mark.parametrize("path", ["nowhere", "."])
+def test_where_there_is_no_run_one_sentence_says_so(tmp_path: Path, path: str) -> None:
+    with pytest.raises(UserError, match="holds no run"):
+        runs.read([tmp_path / path])
+
+
+def test_a_record_without_a_header_is_called_by_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "record.jsonl").write_text("")
+    (loaded,) = runs.read([tmp_path / "mine"])
+    assert (loaded.name, loaded.state) == ("mine", "stopped after 0 of unknown rounds")

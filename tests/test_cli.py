@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from fedskew import config as configuration
+from fedskew import experiment, face
+from fedskew.cli import main
+from fedskew.cli.progress import Progress
+
+QUICK = ["--engine", "inline", "--rounds", "2", "--clients", "4", "--epochs", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
+
+
+def fedskew(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments: str | Path) -> str:
+    result = fedskew(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def complaint(*arguments: str | Path) -> str:
+    """The one sentence that wrong arguments end in."""
+    result = fedskew(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    said = [line for line in result.stderr.splitlines() if not line.startswith("fed")]  # what is about to be run
+    assert len(said) == 1, result.stderr
+    assert said[0].startswith("Error: ")
+    return said[0]
+
+
+def process(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "fedskew.cli", *arguments]
+
+
+# ---- starting -------------------------------------------------------------------------------------------------------
+
+
+def test_help_needs_neither_torch_nor_a_second() -> None:
+    code = (
+        "import sys, time; began = time.process_time(); from fedskew.cli import main; main(['--help'], "
+        "standalone_mode=False); heavy = {'torch', 'numpy', 'matplotlib', 'rich', 'pydantic'} & set(sys.modules); "
+        "assert not heavy, heavy; assert time.process_time() - began < 1"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "compare" in done.stdout
+
+
+def test_a_report_needs_no_torch() -> None:
+    succeed("run", *QUICK, "--out", "mine")
+    code = (
+        "import sys; from fedskew.cli import main; main(['report', 'mine'], standalone_mode=False); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_defaults_in_the_help_are_those_of_the_configuration() -> None:
+    default = configuration.RunConfig()
+    words = {None: ("none", "everyone", "one per core")}
+    checked = 0
+    for option in main.commands["run"].params:
+        if option.name in face.FLAGS and isinstance(option, click.Option) and option.help and option.help.endswith("]"):
+            value: Any = default
+            for key in face.FLAGS[option.name].split("."):
+                value = getattr(value, key)
+            shown = option.help.rsplit("[", 1)[1].removesuffix("]")
+            assert shown in words.get(value, (str(value),)), option.name
+            checked += 1
+    assert checked > 15
+    assert f"dirichlet:{default.partition.alpha}" in fedskew("run", "--help").stdout
+
+
+# ---- what is done when all is well ----------------------------------------------------------------------------------
+
+
+def test_run_prints_a_summary_and_leaves_a_folder() -> None:
+    text = succeed("run", *QUICK, "--target", "0.01", "--score-clients")
+    for expected in ("best", "reached in round 1", "recall by class", "weights_sha256", "runs/fedavg-digits-seed0"):
+        assert expected in text
+    assert Path("runs/fedavg-digits-seed0/record.jsonl").exists()
+    assert "runs/fedavg-digits-seed0-2" in succeed("run", *QUICK)
+
+
+def test_run_gives_json_with_the_end_line_and_the_folder() -> None:
+    end = json.loads(succeed("run", *QUICK, "--json", "--out", "mine"))
+    assert end["folder"] == "mine"
+    assert end["rounds"] == 2
+    assert len(end["weights_sha256"]) == 64
+    assert end["up"] > 0
+    assert (
+        end["weights_sha256"]
+        == json.loads(succeed("run", *QUICK, "--json", "--out", "mine", "--force"))["weights_sha256"]
+    )
+
+
+def test_options_win_over_the_file_and_settings_over_options() -> None:
+    config = configuration.from_dict({"method": "fedprox", "rounds": 1, "seed": 7, "engine": {"name": "inline"}})
+    Path("mine.toml").write_text(configuration.dumps(config))
+    succeed("run", "--config", "mine.toml", "--rounds", "5", "--set", "rounds=2", "--out", "mine")
+    header = face.load("mine").header["config"]
+    assert (header["method"], header["rounds"], header["seed"]) == ("fedprox", 2, 7)
+
+
+def test_resume_goes_on_to_the_same_bits() -> None:
+    whole = json.loads(succeed("run", *QUICK, "--out", "whole", "--json", "--rounds", "3"))
+    succeed("run", *QUICK, "--out", "part")
+    result = json.loads(succeed("resume", "part", "--rounds", "3", "--json"))
+    assert result["weights_sha256"] == whole["weights_sha256"]
+    assert "best" in succeed("resume", "part")
+
+
+def test_compare_prints_one_table_and_writes_it() -> None:
+    methods = ("fedavg", "fedprox(mu=0.5)")
+    text = succeed("compare", *methods, *QUICK, "--seeds", "2", "--out", "both", "--score-clients")
+    for expected in ("fedprox(mu=0.5)", "±", "rounds to", "clients: vacant %"):
+        assert expected in text
+    assert {path.name for path in Path("both").iterdir()} == {
+        "comparison.json", "comparison.md", "comparison.png",
+        "fedavg-seed0", "fedavg-seed1", "fedprox-mu=0.5-seed0", "fedprox-mu=0.5-seed1",
+    }  # fmt: skip
+
+
+def test_compare_gives_json_with_a_row_for_each_method() -> None:
+    rows = json.loads(succeed("compare", "fedavg", "scaffold", *QUICK, "--seed", "5", "--json", "--target", "0.3"))
+    assert [(row["method"], row["seeds"], row["target"]) for row in rows] == [("fedavg", 1, 0.3), ("scaffold", 1, 0.3)]
+    assert Path("runs/compare-digits/fedavg-seed5").is_dir()
+
+
+def test_an_interrupted_comparison_can_be_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["compare", "fedavg", "fedprox", *QUICK, "--out", "both", "--json"]
+    real, runs = experiment.run, []
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        runs.append(arguments)
+        if len(runs) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(experiment, "run", interrupted)
+    result = fedskew(*asked)
+    assert result.exit_code == 130
+    assert "--resume --out both" in result.stderr.splitlines()[-1]
+    resumed = json.loads(succeed(*asked, "--resume"))
+    assert len(runs) == 3  # fedavg was not run again
+    whole = json.loads(succeed(*asked[:-3], "--out", "whole", "--json"))
+    assert [row["last"] for row in resumed] == [row["last"] for row in whole]
+    assert "other options" in complaint(*asked, "--resume", "--lr", "0.5")
+
+
+def test_report_makes_pages_of_finished_and_unfinished_runs() -> None:
+    succeed("run", *QUICK, "--out", "mine")
+    succeed("report", "mine")
+    assert Path("report.html").read_text().startswith("<!doctype html>")
+    succeed("report", "mine", "-o", "page.md")
+    assert Path("page.md").read_text().startswith("# fedavg on digits")
+    assert succeed("report", "mine", "-o", "-", "--format", "csv").startswith("run,seed,round")
+    record = Path("mine/record.jsonl")
+    record.write_bytes(record.read_bytes()[:-100])
+    assert "ends in the middle" in succeed("report", "mine", "-o", "-", "--format", "md")
+
+
+def test_methods_lists_what_is_known() -> None:
+    known = {each["id"]: each for each in json.loads(succeed("methods", "--json"))}
+    assert {"fedavg", "fedprox", "fedavgm", "scaffold", "fedexp", "fedsam"} <= set(known)
+    assert known["fedprox"]["parameters"] == {"mu": 0.01}
+    assert known["fedprox"]["aliases"] == ["prox"]
+    assert {"title", "paper", "year", "travels", "cost"} <= set(known["fedprox"])
+    assert "scaffold" in succeed("methods")
+
+
+def test_card_shows_each_method_of_a_sum() -> None:
+    text = succeed("card", "fedprox(mu=0.5)+avgm")
+    assert text.startswith("# FedProx")
+    assert "# FedAvgM" in text
+
+
+def test_partition_shows_who_holds_what() -> None:
+    task = ["--partition", "dirichlet:0.1", "--clients", "5"]
+    shown = json.loads(succeed("partition", *task, "--json"))
+    assert np.shape(shown["counts"]) == (5, 10)
+    assert sum(map(sum, shown["counts"])) == sum(shown["sizes"]) == 1442
+    assert shown["digest"] in succeed("partition", *task, "-o", "dots.png")
+    assert Path("dots.png").read_bytes().startswith(b"\x89PNG")
+    assert shown["digest"] != json.loads(succeed("partition", *task, "--json", "--seed", "1"))["digest"]
+
+
+def test_partition_of_many_clients_and_classes_stays_short() -> None:
+    options = ["--dataset", "synthetic", "--set", "data.options.classes=30", "--clients", "50", "--partition", "iid"]
+    text = succeed("partition", *options)
+    assert "and 10 more clients" in text
+    assert len(text.splitlines()) < 60
+
+
+def test_data_list_says_what_is_here() -> None:
+    known = {each["name"]: each for each in json.loads(succeed("data", "list", "--json"))}
+    assert known["digits"]["here"] and not known["cifar10"]["here"]
+    assert known["cifar10"]["problem"]
+    assert "licence" in succeed("data", "list")
+
+
+# ---- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "--method", "fedavgg"], "did you mean 'fedavg'"),
+        (["run", "--method", "fedprox(nu=1)"], "has no parameter 'nu'"),
+        (["run", "--set", "local.lrr=1"], "did you mean 'lr'"),
+        (["run", "--set", "lokal.lr=1"], "did you mean 'local'"),
+        (["run", "--dataset", "digitz"], "did you mean 'digits'"),
+        (["run", "--clients", "0"], "partition.clients"),
+        (["run", "--clients", "many"], "'--clients'"),
+        (["run", "--clientz", "3"], "--clients"),
+        (["run", "--clients", "4", "--per-round", "5"], "at most 4"),
+        (["run", "--partition", "dirichlet:0"], "partition.alpha"),
+        (["run", "--partition", "dirichlet:-1"], "partition.alpha"),
+        (["run", "--partition", "dirichlet:nan"], "partition.alpha"),
+        (["run", "--partition", "dirichlett:1"], "did you mean 'dirichlet'"),
+        (["run", "--engine", "pol"], "did you mean 'pool'"),
+        (["run", "--precision", "float16"], "engine.precision"),
+        (["run", "--target", "90"], "evaluate.target"),
+        (["run", "--config", "nowhere.toml"], "nowhere.toml"),
+        (["run", "extra"], "extra"),
+        (["compare"], "METHOD"),
+        (["compare", "fedavg", "fedavgg"], "did you mean 'fedavg'"),
+        (["compare", "fedavg", "fedavg"], "name it once"),
+        (["compare", "fedavg", "--seeds", "0"], "--seeds"),
+        (["card", "fedavgg"], "did you mean 'fedavg'"),
+        (["partition", "--partition", "labels:11"], "k is 11"),
+        (["partition", "-o", "picture.docx"], "picture.docx"),
+        (["report", "nowhere"], "nowhere"),
+        (["resume", "nowhere"], "not a run folder"),
+        (["trian"], "trian"),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing_behind(
+    arguments: list[str], expected: str, tmp_path: Path
+) -> None:
+    assert expected in complaint(*arguments)
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_existing_run_is_not_overwritten() -> None:
+    succeed("run", *QUICK, "--out", "mine")
+    assert "--force" in complaint("run", *QUICK, "--out", "mine")
+    succeed("compare", "fedavg", *QUICK, "--out", "both")
+    assert "--force" in complaint("compare", "fedprox", "fedavg", *QUICK, "--out", "both")
+    assert not Path("both/fedprox-seed0").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", *QUICK, "--out", "file/mine"],
+        ["run", *QUICK, "--out", "file"],
+        ["compare", "fedavg", *QUICK, "--out", "file/mine"],
+        ["partition", "-o", "file/picture.png"],
+        ["methods", "--pages", "file/docs"],
+    ],
+    ids=" ".join,
+)
+def test_an_unwritable_place_is_one_sentence(arguments: list[str]) -> None:
+    Path("file").write_text("")
+    assert "cannot write" in complaint(*arguments)
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.system, ("touch ran",))
+
+
+@pytest.mark.parametrize("verify", ["true", "false"])
+@pytest.mark.parametrize("content", ["truncated", "malicious"])
+def test_a_damaged_or_malicious_cifar_file_is_one_sentence(content: str, verify: str) -> None:
+    folder = Path("data/cifar-10-batches-py")
+    folder.mkdir(parents=True)
+    whole = pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 1]}, protocol=2)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        (folder / name).write_bytes(whole)
+    broken = whole[:-1000] if content == "truncated" else pickle.dumps(_Evil(), protocol=2)
+    (folder / "data_batch_3").write_bytes(broken)
+    asked = ["run", "--dataset", "cifar10", "--data-dir", "data", "--set", f"data.options.verify={verify}"]
+    assert ("data_batch_3" if verify == "false" else "official") in complaint(*asked)
+    assert not Path("ran").exists()
+    assert not Path("runs").exists()
+
+
+def test_ctrl_c_says_how_to_go_on() -> None:
+    command = process("run", "--rounds", "100000", "--clients", "4", "--workers", "2", "--out", "mine")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+        for _ in range(600):
+            record = Path("mine/record.jsonl")
+            if record.exists() and record.read_bytes().count(b"\n") > 2:
+                break
+            time.sleep(0.05)
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == "Interrupted; go on with: fedskew resume mine"
+    assert "Traceback" not in said
+
+
+# ---- progress -------------------------------------------------------------------------------------------------------
+
+
+def _rounds(number: int, start: int = 0) -> list[dict[str, Any]]:
+    return [{"round": index, "counted": True, "accuracy": 0.5} for index in range(start, number)]
+
+
+def test_without_a_terminal_a_line_is_printed_every_tenth_of_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        advance = progress.of("fedavg", 200)
+        for line in _rounds(200):
+            advance(line)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 10
+    assert said[0].startswith("fedavg: round 20/200, accuracy 50.0 %")
+
+
+def test_a_resumed_run_counts_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        advance = progress.of("fedavg", 8)
+        for line in _rounds(8, start=6):
+            advance(line)
+    assert "round 7/8" in capsys.readouterr().err
+
+
+def test_on_a_terminal_a_bar_lives_only_between_the_first_round_and_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    plain, threads = sys.stderr, threading.active_count()
+    with Progress() as progress:
+        for name in ("first", "second"):
+            advance = progress.of(name, 3)
+            assert sys.stderr is plain  # engines fork here
+            for line in _rounds(3):
+                advance(line)
+            assert sys.stderr is not plain
+            assert threading.active_count() == threads
+    assert sys.stderr is plain
+    shown = capsys.readouterr().err
+    assert shown.count("3/3") >= 2
+    assert "second" in shown

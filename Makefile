@@ -24,6 +24,7 @@ lint: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m fedskew.cli methods --pages docs
+	$(BIN)/python -m fedskew.methods.combine > docs/combinations.md
 
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis test-all.log

@@ -178,6 +178,10 @@ def plain_calibrated(zs: Rows, y: list[int], n: list[int], eps: float) -> float:
     return plain_ce([[v + s for v, s in zip(z, shift, strict=True)] for z in zs], y)
 
 
+def soft_scales(n: list[int], alpha: float) -> list[float]:
+    return [alpha + (1 - alpha) * c / max(n) for c in n]
+
+
 def plain_margin(zs: Rows, y: list[int], n: list[int], tau: float) -> float:
     return plain_ce([[v - tau * c**-0.25 if c else -math.inf for v, c in zip(z, n, strict=True)] for z in zs], y)
 
@@ -339,6 +343,13 @@ ON_LOGITS: dict[str, tuple[Ours, Plain]] = {
         lambda z, d: L.restricted_cross_entropy(z, d.y, d.counts, d.tau / 4),
         lambda z, d: plain_ce(
             [[v * (1 if n else d.tau / 4) for v, n in zip(row, d.counts.tolist(), strict=True)] for row in z],
+            d.y.tolist(),
+        ),
+    ),
+    "restricted-soft": (
+        lambda z, d: L.restricted_cross_entropy(z, d.y, d.counts, d.tau / 4, mode="soft"),
+        lambda z, d: plain_ce(
+            [[v * s for v, s in zip(row, soft_scales(d.counts.tolist(), d.tau / 4), strict=True)] for row in z],
             d.y.tolist(),
         ),
     ),
@@ -721,6 +732,8 @@ def test_unknown_words_are_named() -> None:
         L.logit_suppression(Z, Y, COUNTS, form="papr")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"rule='mean_al'.*did you mean 'mean_all'"):
         L.majority_labels(COUNTS, rule="mean_al")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"mode='sofd'.*did you mean 'soft'"):
+        L.restricted_cross_entropy(Z, Y, COUNTS, mode="sofd")  # type: ignore[arg-type]
 
 
 # Features and weights -----------------------------------------------------------------------------------------------

@@ -199,6 +199,12 @@ def dumps(config: RunConfig) -> str:
 def override(config: RunConfig, assignments: Iterable[str]) -> RunConfig:
     """Apply ``"local.lr=0.1"`` and the like; ``key=none`` puts the default back."""
     values = config.model_dump()
+    assign(values, assignments)
+    return from_dict(values)
+
+
+def assign(values: dict[str, Any], assignments: Iterable[str]) -> None:
+    """Write ``"local.lr=0.1"`` and the like into nested values, unchecked."""
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals:
@@ -213,7 +219,6 @@ def override(config: RunConfig, assignments: Iterable[str]) -> RunConfig:
             table.pop(name, None)
         else:
             table[name] = _value_of(text.strip())
-    return from_dict(values)
 
 
 def _value_of(text: str) -> Any:

@@ -68,9 +68,8 @@ def configure(
             for section in sections:
                 table = table[section]
             table[name] = value
-    settings = list(settings)
-    checked = configuration.from_dict(values)
-    return configuration.override(checked, settings) if settings else checked
+    configuration.assign(values, settings)
+    return configuration.from_dict(values)
 
 
 def run(

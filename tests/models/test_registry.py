@@ -27,6 +27,7 @@ NATURAL: dict[str, tuple[dict[str, Any], tuple[int, ...], int]] = {
     "mlp3": ({}, (1, 28, 28), 200),
     "mobilenet": ({}, (3, 32, 32), 1024),
     "mobilenetv2": ({}, (3, 32, 32), 1280),
+    "projected": ({"body": {"name": "tiny", "args": {}}, "width": 9}, (1, 8, 8), 9),
     "resnet10": ({}, (3, 32, 32), 512),
     "resnet18": ({}, (3, 16, 16), 512),
     "resnet18-imagenet": ({}, (3, 32, 32), 512),

@@ -1,10 +1,12 @@
 """A federation whose arithmetic can be done by hand, run by the real loop.
 
-There is one weight b. Client k has n_k samples, all of class m_k, and the loss (b - m_k)^2 / 2: its gradient is b - m_k.
+There is one weight b. Client k has n_k samples, all of class m_k, and the loss (b - m_k)^2 / 2, whose gradient is
+b - m_k.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -85,11 +87,8 @@ class Federation:
 
     def iterates(self, count: int) -> list[float]:
         """b after each of the first rounds."""
-        models = [server.model_of(self.site, state) for state, _ in zip(self.states(), range(count), strict=False)]
+        models = [server.model_of(self.site, state) for state in itertools.islice(self.states(), count)]
         return [float(b(model)) for model in models if model is not None]
-
-    def memory_of_client(self, client: int, key: str) -> float:
-        return float(b(self.store.get(client).memory[key]))
 
 
 def desk(memory: Tree | None = None, facts: Tree | None = None, clients: int = 4, net: Net | None = None) -> Desk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +96,9 @@ def _fresh(usual: Path, force: bool) -> Path:
 
 
 def _announce(what: str, config: RunConfig) -> None:
+    """Tell who is watching what is being prepared; logs begin with the first rounds."""
+    if not sys.stderr.isatty():
+        return
     from fedskew.config import PARTITION_NEEDS
 
     needed = PARTITION_NEEDS[config.partition.name]

@@ -57,18 +57,19 @@ def _affine(
     mean: tuple[float, ...], std: tuple[float, ...], is_bytes: bool, ndim: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Division by 255, mean and deviation as one factor and one summand that broadcast over channels."""
-    spread = torch.tensor(std or (1.0,), dtype=torch.float64)
-    shift = -torch.tensor(mean or (0.0,), dtype=torch.float64) / spread
-    scale = 1 / (spread * (255 if is_bytes else 1))
+    levels = 255 if is_bytes else 1
+    scale = [1 / (deviation * levels) for deviation in std or (1.0,)]
+    shift = [-centre / deviation for centre, deviation in zip(mean or (0.0,), std or (1.0,), strict=True)]
     shape = (-1, *(1,) * (ndim - 2))
-    return scale.to(device, torch.float32).view(shape), shift.to(device, torch.float32).view(shape)
+    return torch.tensor(scale, device=device).view(shape), torch.tensor(shift, device=device).view(shape)
 
 
 @lru_cache(maxsize=32)
 def _windows(length: int, size: int, device: torch.device) -> Tensor:
     """Row i marks with 1.0 which of `length` places a window of `size` around place i covers."""
-    offset = torch.arange(length)[None, :] - torch.arange(length)[:, None] + size // 2
-    return ((offset >= 0) & (offset < size)).to(device, torch.float32)
+    place = torch.arange(length, device=device)
+    offset = place[None, :] - place[:, None] + size // 2
+    return ((offset >= 0) & (offset < size)).float()
 
 
 def _mirror(x: Tensor, padding: int) -> Tensor:

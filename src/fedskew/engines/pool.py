@@ -174,7 +174,7 @@ def _serve(site: Site, pipe: Connection, arenas: tuple[Arena, Arena, Arena], oth
     while True:
         try:
             kind, head, places = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             return
         try:
             answer = (_ask if kind == "ask" else _score)(site, head, common, to.read(places))
@@ -186,7 +186,7 @@ def _serve(site: Site, pipe: Connection, arenas: tuple[Arena, Arena, Arena], oth
             reply = ("error", traceback.format_exc(), [])
         try:
             pipe.send(reply)
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             return
 
 

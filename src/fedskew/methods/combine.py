@@ -13,12 +13,11 @@ from fedskew.methods import registry
 INTRODUCTION = """\
 # Which methods combine
 
-`a+b` is the method `a` with everything in which `b` differs from `fedavg`. Terms, corrections and inputs add up; of the
-loss on the labels, the way a gradient is taken, the optimiser, the weighing, the reduction and the server's step a method
-has one each. What does not fit is refused before the first round, with the sentence below. The order of the two makes no
-difference.
+`a+b` is the method `a` with everything in which `b` differs from `fedavg`. Terms, corrections and inputs add up; there
+is one loss on the labels, one way to take a gradient, one optimiser, one weighing, one reduction and one server step.
+What does not fit is refused before the first round, with the sentence below. The order of the two makes no difference.
 
-This page is made by `make docs`; a test holds it to the code.
+This page is made by `make docs`; a test holds it to the code, and another trains every pair that combines.
 """
 
 

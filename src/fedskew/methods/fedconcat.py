@@ -17,8 +17,8 @@ CARD = Card(
     title="FedConcat",
     paper="Diao, Li, He: Exploiting Label Skews in Federated Learning with Model Concatenation. AAAI 2024",
     year=2024,
-    equations="1. k-means on the clients' class proportions p_k gives M clusters;  2. FedAvg inside each cluster for R1 "
-    "rounds;  3. the M encoders are frozen, their features put side by side, and one linear head is trained by "
+    equations="1. k-means on the clients' class proportions p_k gives M clusters;  2. FedAvg inside each cluster for "
+    "R1 rounds;  3. the M encoders are frozen, their features put side by side, and one linear head is trained by "
     "averaging for the remaining rounds, a few batches per client and round",
     symbols={
         "clusters": "M",
@@ -39,9 +39,10 @@ CARD = Card(
         "Proportions are exact; the estimate from local predictions (FedConcat-ID) is not offered.",
         "Batch norm of the frozen encoders runs in evaluation mode.",
     ),
-    cost="first stage as fedavg; then M forward passes per step, backward through the head only; the model has M encoders",
-    travels="class proportions up, once; one encoder with its head; in the last stage all M encoders and the head down, "
-    "the head and the statistics up",
+    cost="first stage as fedavg; then M forward passes per step, backward through the head only; the model is M times "
+    "as large",
+    travels="class proportions up, once; then one model each way; in the last stage all M encoders and the head down, "
+    "the head and batch-norm statistics up",
     lost_reply="tolerated: a cluster without replies keeps its model",
 )
 

@@ -23,10 +23,10 @@ CARD = Card(
     },
     defaults="no parameter of its own",
     deviations=(
-        "a_k is counted by the recursion m <- rho m + 1, a <- (1 - lr mu) a + m, which is the closed form for mu = 0 and "
-        "covers a proximal pull mu (fednova+prox).",
-        "D27: plain FedNova; the FedLMD configuration switches on a half-implemented correction that makes every second "
-        "visit of a client cancel the one before.",
+        "a_k is counted by the recursion m <- rho m + 1, a <- (1 - lr mu) a + m, which is the closed form for mu = 0 "
+        "and covers a proximal pull mu (fednova+prox).",
+        "D27: plain FedNova; the FedLMD configuration switches on a half-implemented correction that makes every "
+        "second visit of a client cancel the one before.",
         "Steps are the batches a client really had; one without any counts as no reply.",
     ),
     cost="none per step; one division per update",

@@ -22,8 +22,8 @@ CARD = Card(
     },
     defaults="beta 0.1: the original; rho 0.1: as fedsam, within the original's sweep",
     deviations=(
-        "With momentum in the local SGD the steps are counted as its reach a, not as their number: Delta would otherwise "
-        "grow by up to (1 - beta)/(1 - momentum) per round. With plain SGD a is the number of steps.",
+        "With momentum in the local SGD the steps are counted as its reach a, not as their number: Delta would "
+        "otherwise grow by up to (1 - beta)/(1 - momentum) per round. With plain SGD a is the number of steps.",
         "Delta is the mean change of the clients before the server's own step, so that a server momentum or an "
         "extrapolation is not fed back; means are weighted by samples (D8, D9).",
         "Delta is left as it is during the round; one public code scales it in place at every step.",

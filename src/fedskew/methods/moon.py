@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fedskew.methods.registry import Positive, Weight, register
+from fedskew.methods.registry import AtLeastOne, Positive, Weight, register
 from fedskew.parts.compose import method
+from fedskew.parts.projection import ProjectionHead
 from fedskew.parts.stages import Card, Method
 from fedskew.parts.terms.contrast import ModelContrast
 
@@ -15,12 +16,13 @@ CARD = Card(
     symbols={
         "mu": "weight of the contrast",
         "tau": "temperature",
+        "head": "width of a projection put between the features and the classifier; None: no projection",
         "h, h_g, h_prev": "features of the live model, of the one received, and of the client's own last one",
     },
     defaults="mu 1, tau 0.5: the original for CIFAR-100 (5 for CIFAR-10); FedLMD's table 6 has mu 0.1, FedVLS' 0.01",
     deviations=(
-        "h are the penultimate features, as in the FedNTD code; the original puts a projection to 256 dimensions "
-        "before the classifier, which changes the network for this method only.",
+        "h are the penultimate features, as in the FedNTD code. The original is head=256, a projection by two layers "
+        "before the classifier, which makes another network of it than that of the methods beside it.",
         "On a client's first visit the term is 0, as in the original code.",
         "Both frozen models evaluate with running statistics, as in the original.",
     ),
@@ -31,5 +33,6 @@ CARD = Card(
 
 
 @register("moon")
-def moon(mu: Weight = 1.0, tau: Positive = 0.5) -> Method:
-    return method(CARD, terms=(ModelContrast(mu, tau),))
+def moon(mu: Weight = 1.0, tau: Positive = 0.5, head: AtLeastOne | None = None) -> Method:
+    entries = () if head is None else (ProjectionHead(head),)
+    return method(CARD, terms=(ModelContrast(mu, tau),), entries=entries)

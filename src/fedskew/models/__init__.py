@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedskew.models import concat, mobilenet, resnet, small, text  # noqa: F401  (importing registers their networks)
+from fedskew.models import concat, mobilenet, projected, resnet, small, text  # noqa: F401  (importing registers them)
 from fedskew.models.registry import Classifier, adapt, build, construct, known, network
 
 __all__ = ["Classifier", "adapt", "build", "construct", "known", "network"]

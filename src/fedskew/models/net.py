@@ -63,7 +63,7 @@ class Net:
         return tuple(name for name in self.parameters if name.startswith(train))
 
     def prepare(self, weights: Tree, train: str = "") -> Tree:
-        """Point the live module at `weights`, train the sub-tree `train`, evaluate the rest; gives its live parameters."""
+        """Point the live module at `weights`, with the sub-tree `train` in training mode; gives its live parameters."""
         if train != self._train:
             self._train = train
             for name, module in self._live.module.named_modules():

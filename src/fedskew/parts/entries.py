@@ -58,7 +58,7 @@ def kmeans(points: Tensor, k: int, rng: torch.Generator, room: int, restarts: in
     for _ in range(restarts):
         centres = points[torch.randint(len(points), (1,), generator=rng, device=rng.device)]
         while len(centres) < k:
-            far = torch.cdist(points, centres).amin(1) ** 2
+            far = _distances(points, centres).amin(1) ** 2
             chance = far if far.any() else torch.ones_like(far)
             centres = torch.cat((centres, points[chance.multinomial(1, generator=rng)]))
         for _ in range(100):
@@ -73,9 +73,14 @@ def kmeans(points: Tensor, k: int, rng: torch.Generator, room: int, restarts: in
     return min(found, key=lambda each: each[0])[1:]
 
 
+def _distances(points: Tensor, centres: Tensor) -> Tensor:
+    """Euclidean and exact: equal points are at 0."""
+    return torch.cdist(points, centres, compute_mode="donot_use_mm_for_euclid_dist")
+
+
 def _nearest(points: Tensor, centres: Tensor, room: int) -> Tensor:
     """Each point's nearest centre; where rooms are limited, the nearest pairs are served first."""
-    distance = torch.cdist(points, centres)
+    distance = _distances(points, centres)
     if room >= len(points):
         return distance.argmin(1)
     owner, left = torch.full_like(distance[:, 0], -1, dtype=torch.int64), [room] * len(centres)

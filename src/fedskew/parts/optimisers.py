@@ -14,7 +14,7 @@ from fedskew.types import Round, Tree
 
 @dataclass(frozen=True)
 class SGD(Optimiser):
-    """Stochastic gradient descent with heavy-ball momentum, coupled weight decay and a decay of lr per counted round."""
+    """Stochastic gradient descent with heavy-ball momentum, coupled weight decay and an lr that decays by the round."""
 
     lr: float
     momentum: float = 0.0

@@ -17,7 +17,7 @@ from fedskew.types import Broadcast, Output, Round, Shard, Statistics, Task, Tre
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step trains on. `target` is a soft label [B, classes] where inputs made one; `more` holds other views."""
+    """What one step trains on. `target` are soft labels [B, classes] where inputs made some; `more` are other views."""
 
     x: Tensor
     y: Tensor

@@ -36,7 +36,7 @@ def test_edge_13_before_anybody_sent_anything_the_term_is_zero() -> None:
 
 
 def test_loss_and_gradient_by_hand() -> None:
-    # u = 2 at w_j = 3: lam sum (u w^2 - 2 u w_j w) over 10 weights, of which 4 are 1 and the others 0: 3 * 4 * (2 - 12);
+    # u = 2 at w_j = 3: lam sum (u w^2 - 2 u w_j w) over 10 weights, 4 of them 1 and the others 0: 3 * 4 * (2 - 12);
     # its slope 2 lam u (w - w_j) is 12 (1 - 3) or 12 (0 - 3)
     term, here = Curvature(lam=3, s=10), local(share(2, 3))
     assert value(term, here, X, Y) == pytest.approx(-120)

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedskew import tree
+from fedskew.errors import UserError
+from fedskew.models import build
+from fedskew.types import Spec
+
+TINY = {"name": "tiny", "args": {}}
+
+
+def test_features_are_those_of_the_body_through_two_layers() -> None:
+    net = build(Spec("projected", {"body": TINY, "width": 7}), classes=5, shape=(1, 8, 8), seed=0).eval()
+    body = build(Spec("tiny"), classes=5, shape=(1, 8, 8), seed=1).eval()
+    body.load_state_dict(tree.pick(net.state_dict(), "body."), strict=False)
+    x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+    state = net.state_dict()
+    hidden = (body.features(x) @ state["project.0.weight"].T + state["project.0.bias"]).relu()
+    expected = hidden @ state["project.2.weight"].T + state["project.2.bias"]
+    assert net.features(x).shape == (3, 7) and torch.allclose(net.features(x), expected, atol=1e-6)
+    assert not any(name.startswith("body.head") for name in state)
+
+
+@pytest.mark.parametrize("args", [{"body": TINY, "width": 0}, {"body": "tiny"}])
+def test_what_is_refused(args: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="of network 'projected' must be"):
+        build(Spec("projected", args), classes=5, shape=(1, 8, 8), seed=0)

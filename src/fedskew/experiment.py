@@ -261,6 +261,7 @@ def _rounds(
                 writer.write("extended", rounds=config.rounds, versions=evidence.versions())
         else:
             (folder / record.NAME).unlink(missing_ok=True)
+            site.shards.save(folder)
             writer = record.Writer.create(folder / record.NAME, header)
     clock = time.perf_counter()
     for event in rounds(site, engine, state, config.evaluate.clients):

@@ -37,7 +37,7 @@ class ClusterByLabels(Entry):
         clients = desk.task.clients
         if self.k > clients:
             raise UserError(f"{clients} clients cannot make {self.k} clusters; ask for at most {clients}")
-        told = {client: answer["p"].double() for client, answer in answers.items() if answer["p"].any()}
+        told = {client: a["p"].to(desk.rng.device, torch.float64) for client, a in answers.items() if a["p"].any()}
         cluster = torch.zeros(clients, dtype=torch.int64, device=desk.rng.device)
         if told:
             room = clients if self.cap is None else max(int(self.cap * clients / self.k), -(-clients // self.k))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from fedskew import seeds, tree
+from fedskew import codec, seeds, tree
 from fedskew.models.net import Net
 from fedskew.parts.protocol import Effort, Part, Term, overrides
 from fedskew.parts.stages import Stage
@@ -18,17 +18,29 @@ from fedskew.types import Broadcast, Keep, Output, Shard, Tree, Update
 from fedskew.work.evaluate import client_scores
 from fedskew.work.site import Site
 
+Message = TypeVar("Message", Broadcast, Update, Keep)
+
 
 def visit(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     """Do what a broadcast asks. Asked the same turn twice, a client gives the same update and the same keep."""
     keep = settled(keep, sent.seen)
+    if site.device != "cpu":
+        sent, keep = to_device(sent, site.device), to_device(keep, site.device)
     try:
-        return train(site, sent, keep) if sent.entry is None else answer(site, sent, keep)
+        update, keep = train(site, sent, keep) if sent.entry is None else answer(site, sent, keep)
+        return (update, keep) if site.device == "cpu" else (to_device(update, "cpu"), to_device(keep, "cpu"))
     except Exception as error:
         part = _part_at_fault(error)
         where = f"client {sent.client}, round {sent.round.index}, stage {sent.round.stage}{part}"
         error.add_note(f"while working for {where}")
         raise
+
+
+def to_device(message: Message, device: str) -> Message:
+    """The same message with its tensors on another device."""
+    head, tensors = codec.flatten(message)
+    moved: Message = codec.rebuild(head, [t.to(device) for t in tensors])
+    return moved
 
 
 def settled(keep: Keep, seen: int) -> Keep:
@@ -60,7 +72,8 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     observers = [term for term in terms if type(term).observe is not Term.observe]
     steps, losses = 0, 0.0
     for index in batches(len(shard), stage.effort, net.has_batch_norm, order):
-        batch = Batch(site.view.train(shard.x[shard.index[index]], draws), shard.y[index], index)
+        x = shard.x[shard.index[index]].to(net.device)
+        batch = Batch(site.view.train(x, draws), shard.y[index].to(net.device), index)
         for inputs in stage.inputs:
             batch = inputs.batch(batch, mine.get(inputs.name), views[inputs.name].rng)
         objective.turn_to(batch, steps)
@@ -145,7 +158,7 @@ def answer(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
 
 
 def batches(samples: int, effort: Effort, batch_norm: bool, order: torch.Generator) -> Iterator[Tensor]:
-    """Positions of each step's samples. Batch norm cannot bear a single one: a tail of one joins the batch before it."""
+    """Positions of each step's samples. Batch norm cannot bear one alone: a tail of one joins the batch before it."""
     assert effort.batch is not None and effort.epochs is not None
     size, steps = max(effort.batch, 2) if batch_norm else effort.batch, 0
     least = size if effort.drop_last else 2 if batch_norm else 1

@@ -23,8 +23,10 @@ def slices(site: Site) -> list[tuple[int, int]]:
 def score_slice(site: Site, spec: Spec, weights: Tree, piece: tuple[int, int]) -> Tree:
     """Confusion matrix [true, predicted] and summed loss over one piece of the test data."""
     classes = site.plan.task.classes
-    y = site.test.y[slice(*piece)]
-    logits = site.net(spec).frozen(weights, site.view.eval(site.test.x[slice(*piece)])).logits
+    net, y = site.net(spec), site.test.y[slice(*piece)]
+    if site.device != "cpu":
+        weights = {name: t.to(net.device) for name, t in weights.items()}
+    logits = net.frozen(weights, site.view.eval(site.test.x[slice(*piece)].to(net.device))).logits.cpu()
     pairs = y * classes + logits.argmax(1)
     confusion = torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
     return {"confusion": confusion, "loss": F.cross_entropy(logits, y, reduction="sum").double()}

@@ -101,9 +101,9 @@ class Unasked(Inline):
 
 
 HOOKS = (
-    "init_server", "send", "lift", "merge", "init_client", "begin", "finish", "batch", "loss", "observe", "take", "adjust",
-    "rate", "start", "effective_steps", "weight", "weights", "gather", "result", "move", "report", "weights_for", "model",
-    "carry", "pick", "ask", "settle",
+    "init_server", "send", "lift", "merge", "init_client", "begin", "finish", "batch", "loss", "observe", "take",
+    "adjust", "rate", "start", "effective_steps", "weight", "weights", "gather", "result", "move", "report",
+    "weights_for", "model", "carry", "pick", "ask", "settle",
 )  # fmt: skip
 
 
@@ -153,7 +153,10 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from tensors_in(item, depth + 1)
-    elif isinstance(value, views.Local | views.Desk | views.Run | views.Pass | views.Batch | Arrays | Broadcast) or type(value).__module__ == "fedskew.types":
+    elif (
+        isinstance(value, views.Local | views.Desk | views.Run | views.Pass | views.Batch | Arrays | Broadcast)
+        or type(value).__module__ == "fedskew.types"
+    ):
         yield from tensors_in(vars(value), depth + 1)
 
 

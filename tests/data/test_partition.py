@@ -71,6 +71,26 @@ def test_a_function_of_its_arguments(name: str, options: dict[str, Any]) -> None
     assert np.array_equal(labels, before)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("iid", {}),
+        ("dirichlet", {"alpha": 1.0}),
+        ("dirichlet_client", {"alpha": 1.0}),
+        ("quantity", {"s": 2}),
+        ("labels", {"k": 2}),
+    ],
+)
+def test_which_samples_of_a_class_is_chance(name: str, options: dict[str, Any]) -> None:
+    # In order, the first client would get the first samples of class 0, whose numbers are those of their places.
+    labels = np.repeat(np.arange(5), 200)
+    part = partition(labels, 5, 10, name, 1, **options)[0]
+    mine = part[labels[part] == 0]
+    assert len(mine) >= 10
+    assert not np.array_equal(mine, np.arange(len(mine)))
+    assert mine.max() > 100
+
+
 @pytest.mark.parametrize(("name", "options"), RULES, ids=lambda value: str(value))
 def test_global_generators_are_left_alone(name: str, options: dict[str, Any]) -> None:
     np.random.seed(7)

@@ -174,10 +174,11 @@ class TestIdx:
         with pytest.raises(UserError, match="train-images-idx3-ubyte"):
             load("mnist", tmp_path, verify=False)
 
-    def test_wrong_magic(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("magic", [(0, 0, 9, 3), (0, 0, 8, 1), (31, 139, 8, 3)])
+    def test_wrong_magic(self, tmp_path: Path, magic: tuple[int, ...]) -> None:
         write_mnist(tmp_path)
-        labels = (tmp_path / "train-labels-idx1-ubyte").read_bytes()
-        (tmp_path / "train-images-idx3-ubyte").write_bytes(labels)
+        path = tmp_path / "train-images-idx3-ubyte"
+        path.write_bytes(bytes(magic) + path.read_bytes()[4:])
         with pytest.raises(UserError, match="train-images-idx3-ubyte' is no idx file"):
             load("mnist", tmp_path, verify=False)
 

@@ -15,8 +15,8 @@ CARD = Card(
     symbols={"n_k": "samples of client k", "w_k": "its weights after local work"},
     defaults="no parameter of its own",
     deviations=(
-        "D8, D9: weights are samples over the participants' samples; papers print the plain mean or divide by all clients' "
-        "samples, their code does this.",
+        "D8, D9: weights are samples over the participants' samples; papers print the plain mean or divide by all "
+        "clients' samples, their code does this.",
         "D7: the optimiser is fresh in every round; one public code keeps momentum between rounds for baselines only.",
     ),
     cost="one forward and backward pass per step",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from fedskew.types import Tree
 @dataclass(frozen=True)
 class Proximal(Term):
     """mu/2 * ||w_k - w||^2 over the trained parameters (FedProx Eq. 2)."""
+
+    hard: ClassVar[bool] = False
 
     mu: float
 

@@ -1,0 +1,27 @@
+"""The README's Python is executed, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.S))
+def test_the_python_of_the_readme_runs(code: str) -> None:
+    held: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), held)
+    assert held["result"].best is not None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        if "://" not in link:
+            assert ((ROOT / page).parent / link).exists(), link

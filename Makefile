@@ -8,8 +8,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 run: $(INSTALLED)
-	$(BIN)/python -m fedskew.cli compare fedavg fedprox scaffold fedsam --dataset digits --partition dirichlet:0.1 \
-		--clients 20 --per-round 10 --rounds 20 --out runs/demo --force
+	$(BIN)/fedskew compare fedavg fedntd fedlmd-tf fedlmd fedvls --dataset digits --partition dirichlet:0.1 \
+		--clients 20 --per-round 10 --rounds 30 --score-clients --out runs/demo --force
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -q
@@ -23,7 +23,7 @@ lint: $(INSTALLED)
 	$(BIN)/mypy src/fedskew
 
 docs: $(INSTALLED)
-	$(BIN)/python -m fedskew.cli methods --pages docs
+	$(BIN)/fedskew methods --pages docs
 	$(BIN)/python -m fedskew.methods.combine > docs/combinations.md
 
 clean:

@@ -95,7 +95,7 @@ class Floor:
                 )
                 for _ in range(local.epochs):
                     for index in torch.randperm(len(shard)).split(local.batch):
-                        x = site.view.train(site.x[shard.index[index]], draws)
+                        x = site.view.train(site.x.index_select(0, shard.index[index]), draws)
                         loss = F.cross_entropy(model(x), shard.y[index])
                         sgd.zero_grad()
                         loss.backward()

@@ -35,6 +35,11 @@ class TestCrop:
             assert torch.equal(image, padded[i, :, top[i] : top[i] + shape[2], left[i] : left[i] + shape[3]])
         assert cropped.dtype == dtype
 
+    def test_the_layout_in_memory_does_not_matter(self) -> None:
+        x = images(4, 3, 8, 8)
+        for other in (x.contiguous(memory_format=torch.channels_last), x.transpose(2, 3).contiguous().transpose(2, 3)):
+            assert torch.equal(random_crop(other, 2, seeded()), random_crop(x, 2, seeded()))
+
     def test_all_places_are_reached_about_equally(self) -> None:
         x = torch.zeros(4000, 1, 3, 3, dtype=torch.uint8)
         x[:, 0, 1, 1] = 1

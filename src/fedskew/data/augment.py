@@ -15,7 +15,7 @@ from fedskew.errors import UserError, nearest
 def random_crop(x: Tensor, padding: int, g: Generator, reflect: bool = False) -> Tensor:
     """Pad by `padding` on all sides, with zeros or mirrored, and cut images of the old size at random places."""
     batch, channels, height, width = x.shape
-    padded = _mirror(x, padding) if reflect else F.pad(x, (padding,) * 4)
+    padded = (_mirror(x, padding) if reflect else F.pad(x, (padding,) * 4)).contiguous()
     tall, wide = padded.shape[2:]
     top, left = torch.randint(2 * padding + 1, (2, batch), generator=g, device=g.device).to(x.device)
     # In memory a crop is one run of its image, whose rows are `wide` apart: copying runs beats gathering pixels.

@@ -39,8 +39,8 @@ class Shards:
         """One client's view; nothing is copied."""
         if not 0 <= client < len(self):
             raise UserError(f"client {client} does not exist; clients are 0..{len(self) - 1}")
-        rows = slice(int(self.offsets[client]), int(self.offsets[client + 1]))
-        return Shard(client, x, self.index[rows], self.y[rows], self.classes)
+        start, end = self.offsets[client : client + 2].tolist()
+        return Shard(client, x, self.index[start:end], self.y[start:end], self.classes)
 
     def sizes(self) -> Tensor:
         """Samples per client, int64 [clients]."""

@@ -76,7 +76,7 @@ class Local:
     def samples(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Samples, as a network sees them in evaluation, and their labels, at these positions in the shard."""
         device = self.net.device
-        return self.view(self.shard.x[self.shard.index[at]].to(device)), self.shard.y[at].to(device)
+        return self.view(self.shard.x.index_select(0, self.shard.index[at]).to(device)), self.shard.y[at].to(device)
 
     def scan(self, weights: Tree, batch: int = 500) -> Iterator[tuple[Output, Tensor, Tensor]]:
         """The whole shard through a frozen network in chunks: (outputs, labels, positions in the shard)."""

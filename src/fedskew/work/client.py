@@ -72,7 +72,7 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     observers = [term for term in terms if type(term).observe is not Term.observe]
     steps, losses = 0, 0.0
     for index in batches(len(shard), stage.effort, net.has_batch_norm, order):
-        x = shard.x[shard.index[index]].to(net.device)
+        x = shard.x.index_select(0, shard.index[index]).to(net.device)
         batch = Batch(site.view.train(x, draws), shard.y[index].to(net.device), index)
         for inputs in stage.inputs:
             batch = inputs.batch(batch, mine.get(inputs.name), views[inputs.name].rng)

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedskew.data import dirichlet
+from fedskew.data.partition import counts, partition
+from fedskew.errors import UserError
+
+FEDNTD = 19940817  # the seed of FedNTD and FedLMD
+
+
+def balanced(classes: int, each: int) -> np.ndarray:
+    """Labels in random order; the replays depend on the sizes of the classes only."""
+    return np.random.default_rng(0).permutation(np.repeat(np.arange(classes), each))
+
+
+CIFAR10 = balanced(10, 5000)
+CIFAR100 = balanced(100, 500)
+CINIC10 = balanced(10, 9000)
+MNIST = np.repeat(np.arange(10), [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])
+
+
+def assert_disjoint_and_covering(parts: list[np.ndarray], samples: int, clients: int) -> None:
+    assert len(parts) == clients
+    assert all(part.dtype == np.int64 for part in parts)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(samples))
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "alpha", "draws", "smallest", "largest", "first"),
+    [
+        (CIFAR10, 10, 0.5, 1, 134, 1004, [239, 14, 136, 15, 0, 0, 31, 19, 185, 0]),
+        (CIFAR10, 10, 0.3, 1, 34, 1317, [258, 6, 133, 5, 204, 0, 0, 0, 0, 0]),
+        (CIFAR10, 10, 0.1, 2, 22, 2349, [0, 0, 6, 49, 34, 188, 0, 2, 2, 0]),
+        (MNIST, 10, 0.1, 5, 13, 3104, [0, 0, 1455, 0, 0, 0, 0, 0, 0, 0]),
+        (CIFAR100, 100, 0.1, 1, 184, 785, 508),
+        (CINIC10, 10, 0.1, 1, 10, 4465, [0, 0, 0, 5, 1, 0, 239, 0, 0, 60]),
+        pytest.param(CIFAR10, 10, 0.05, 19126, 12, 2731, [0, 4, 67, 196, 153, 0, 0, 0, 0, 0], marks=pytest.mark.slow),
+    ],
+)
+def test_dirichlet_replays_fedntd(
+    labels: np.ndarray, classes: int, alpha: float, draws: int, smallest: int, largest: int, first: list[int] | int
+) -> None:
+    found = dirichlet.replay(labels, classes, 100, FEDNTD, alpha=alpha)
+    table = counts(labels, found.parts, classes)
+    sizes = table.sum(1)
+    assert (found.draws, sizes.min(), sizes.max()) == (draws, smallest, largest)
+    assert (int(sizes[0]) if isinstance(first, int) else table[0].tolist()) == first
+    assert_disjoint_and_covering(found.parts, len(labels), 100)
+
+
+def test_dirichlet_replays_all_of_fedvls_table_7() -> None:
+    """Captioned beta=0.1 in the paper, and made with 0.05: rows are classes, columns clients."""
+    table_7 = [
+        [0, 57, 0, 600, 0, 4342, 0, 0, 0, 1],
+        [0, 155, 0, 0, 1, 679, 4153, 0, 11, 1],
+        [0, 3, 24, 0, 15, 0, 3536, 1419, 0, 3],
+        [141, 99, 3490, 953, 0, 0, 0, 0, 208, 109],
+        [0, 0, 98, 1217, 3684, 0, 0, 0, 1, 0],
+        [1471, 0, 3403, 0, 125, 0, 0, 0, 0, 1],
+        [0, 0, 0, 0, 0, 0, 0, 4999, 1, 0],
+        [0, 0, 0, 2, 0, 0, 0, 0, 4998, 0],
+        [1360, 35, 0, 0, 3604, 0, 0, 0, 0, 1],
+        [366, 4608, 0, 0, 0, 0, 0, 0, 0, 26],
+    ]
+    found = dirichlet.replay(CIFAR10, 10, 10, 1, alpha=0.05)
+    assert counts(CIFAR10, found.parts, 10).T.tolist() == table_7
+    assert found.draws == 1
+    parts = partition(CIFAR10, 10, 10, "dirichlet", 1, alpha=0.1, legacy=True)
+    assert counts(CIFAR10, parts, 10).T.tolist() != table_7
+
+
+def test_dirichlet_replays_fedvls_figure_2() -> None:
+    parts = partition(CIFAR10, 10, 10, "dirichlet", 1, alpha=0.5, legacy=True)
+    assert counts(CIFAR10, parts, 10)[3].tolist() == [1155, 249, 41, 844, 1354, 27, 2, 612, 1013, 0]
+
+
+def plain_replay(labels: np.ndarray, classes: int, clients: int, seed: int, alpha: float) -> list[list[int]]:
+    """Section 6.2 read aloud, one sample at a time, without any of the short cuts."""
+    stream = np.random.RandomState(seed)
+    held: list[list[int]] = []
+    while not held or min(map(len, held)) < 10:
+        held = [[] for _ in range(clients)]
+        for label in range(classes):
+            samples = np.flatnonzero(labels == label)
+            stream.shuffle(samples)
+            shares = stream.dirichlet([alpha] * clients)
+            shares = np.array([s if len(h) < len(labels) / clients else 0.0 for s, h in zip(shares, held, strict=True)])
+            ends = np.floor(np.cumsum(shares / shares.sum()) * len(samples)).astype(int)
+            start = 0
+            for client in range(clients):
+                end = len(samples) if client == clients - 1 else ends[client]
+                held[client] += samples[start:end].tolist()
+                start = end
+    for mine in held:
+        stream.shuffle(mine)
+    return held
+
+
+@given(seed=st.integers(0, 1000), alpha=st.sampled_from([0.1, 0.3, 1.0, 5.0]), clients=st.integers(2, 9))
+def test_the_replay_gives_each_sample_its_place(seed: int, alpha: float, clients: int) -> None:
+    labels = balanced(4, 60)
+    found = dirichlet.replay(labels, 4, clients, seed, alpha=alpha)
+    assert [part.tolist() for part in found.parts] == plain_replay(labels, 4, clients, seed, alpha)
+
+
+def test_redraws_are_counted_and_replayed_across_batches() -> None:
+    # The seeds are chosen to need draws in the second and third batch, which hold two and four.
+    labels = balanced(4, 60)
+    needed = {}
+    for seed in range(40):
+        found = dirichlet.replay(labels, 4, 9, seed, alpha=0.3)
+        needed[found.draws] = seed
+        if found.draws > 1:
+            assert [part.tolist() for part in found.parts] == plain_replay(labels, 4, 9, seed, 0.3)
+    assert {2, 3} & set(needed)
+    assert {4, 5, 6, 7} & set(needed)
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    alpha=st.sampled_from([0.05, 0.2, 1.0, 100.0]),
+    clients=st.integers(1, 12),
+    legacy=st.booleans(),
+)
+def test_dirichlet_keeps_min_size_and_the_cap(seed: int, alpha: float, clients: int, legacy: bool) -> None:
+    labels = balanced(6, 200)
+    parts = partition(labels, 6, clients, "dirichlet", seed, alpha=alpha, min_size=7, legacy=legacy)
+    table = counts(labels, parts, 6)
+    assert table.sum(1).min() >= 7
+    before = np.cumsum(table, axis=1) - table
+    # Nobody gets more once he has N/K; the last client may get what rounding leaves, one sample per class.
+    late = (before >= len(labels) / clients) & (table > 0)
+    assert not late[:-1].any()
+    assert table[-1][late[-1]].max(initial=0) <= 1
+
+
+def test_a_smaller_alpha_skews_more() -> None:
+    classes_held = [
+        (counts(CIFAR10, partition(CIFAR10, 10, 20, "dirichlet", 1, alpha=alpha), 10) > 50).sum(1).mean()
+        for alpha in (100.0, 1.0, 0.1)
+    ]
+    assert classes_held[0] == 10
+    assert classes_held[0] > classes_held[1] + 1 > classes_held[2] + 3
+
+
+def test_dirichlet_mean_shares_are_even() -> None:
+    """Over 300 seeds each client holds a quarter of class 0 (no cap before the first class): sd of the mean 0.018."""
+    labels = balanced(2, 100)
+    first = [
+        counts(labels, partition(labels, 2, 4, "dirichlet", s, alpha=0.5, min_size=1), 2)[:, 0] for s in range(300)
+    ]
+    assert np.mean(first, axis=0) == pytest.approx([25] * 4, abs=6)
+
+
+def test_alpha_005_with_100_clients_gets_through() -> None:
+    parts = partition(CIFAR10, 10, 100, "dirichlet", 3, alpha=0.05)
+    assert min(map(len, parts)) >= 10
+    assert_disjoint_and_covering(parts, 50000, 100)
+
+
+def test_giving_up_names_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirichlet, "_MOST_SHARES", 50_000)
+    with pytest.raises(UserError, match=r"after \d+ draws with alpha=0.01 .* 100 clients min_size=10 .* larger alpha"):
+        partition(CIFAR10, 10, 100, "dirichlet", 1, alpha=0.01)
+
+
+def test_a_draw_without_a_share_for_anyone_with_room_is_redrawn() -> None:
+    shares = np.array(
+        [
+            [[1.0, 0.0], [1.0, 0.0]],  # client 0 is full after class 0, and client 1 has no share of class 1
+            [[1.0, 0.0], [1.0, 1e-300]],
+            [[0.0, 0.0], [1.0, 1.0]],
+        ]
+    )
+    with np.errstate(all="raise"):
+        table, good = dirichlet._allot(shares, np.array([10, 10]), 1)
+    assert good.tolist() == [False, True, False]
+    assert table[1].tolist() == [[10, 0], [0, 10]]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_shares_that_underflow_do_no_harm(legacy: bool) -> None:
+    with np.errstate(all="raise", under="ignore"):
+        parts = partition(balanced(5, 40), 5, 5, "dirichlet", 2, alpha=0.001, legacy=legacy)
+    assert [len(part) for part in parts] == [40] * 5
+
+
+def test_absent_classes_are_no_obstacle() -> None:
+    labels = np.repeat([1, 3], 50)
+    for name, options in [("dirichlet", {}), ("dirichlet", {"legacy": True}), ("dirichlet_client", {})]:
+        assert_disjoint_and_covering(partition(labels, 5, 4, name, 1, alpha=1.0, **options), 100, 4)
+
+
+# ---------------------------------------------------------------------------------------------------- dirichlet_client
+
+
+@given(seed=st.integers(0, 2**31), alpha=st.sampled_from([1e-3, 0.1, 1.0, 50.0]), clients=st.integers(1, 30))
+def test_dirichlet_client_has_equal_sizes(seed: int, alpha: float, clients: int) -> None:
+    parts = partition(balanced(6, 35), 6, clients, "dirichlet_client", seed, alpha=alpha)
+    assert_disjoint_and_covering(parts, 210, clients)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_dirichlet_client_mixtures_follow_alpha() -> None:
+    def largest_share(alpha: float) -> float:
+        table = counts(CIFAR10, partition(CIFAR10, 10, 100, "dirichlet_client", 1, alpha=alpha), 10)
+        return float((table.max(1) / table.sum(1)).mean())
+
+    # The largest of ten shares is 0.1 for even mixtures and near 1 for very uneven ones.
+    assert largest_share(1000.0) < 0.15
+    assert 0.2 < largest_share(1.0) < 0.45
+    assert largest_share(0.01) > 0.8

@@ -68,15 +68,13 @@ def broadcasts(site: Site, state: State, clients: Sequence[int], score: bool) ->
     stage = site.plan.stage(state.round)
     views = {part.name: desk(site, state, part) for part in stage.parts}
     senders = [part for part in stage.parts if overrides(part, "send")]
+    server = stage.server
     return [
-        Broadcast(
-            client=client,
-            turn=state.turn,
-            seen=state.seen.get(client, -1),
-            round=state.round,
-            spec=state.spec,
-            weights=stage.server.weights_for(views[stage.server.name], client),
-            extras={part.name: part.send(views[part.name], client) for part in senders},
+        _broadcast(
+            state,
+            client,
+            server.weights_for(views[server.name], client),
+            {part.name: part.send(views[part.name], client) for part in senders},
             score=score,
         )
         for client in clients
@@ -87,19 +85,13 @@ def queries(site: Site, state: State, number: int, model: Tree) -> list[Broadcas
     """An entry's question to everybody."""
     entry = site.plan.stage(state.round).entries[number]
     view = desk(site, state, entry)
-    return [
-        Broadcast(
-            client=client,
-            turn=state.turn,
-            seen=state.seen.get(client, -1),
-            round=state.round,
-            spec=state.spec,
-            weights=model,
-            extras={entry.name: entry.send(view, client)},
-            entry=number,
-        )
-        for client in range(site.plan.task.clients)
-    ]
+    everybody = range(site.plan.task.clients)
+    return [_broadcast(state, c, model, {entry.name: entry.send(view, c)}, entry=number) for c in everybody]
+
+
+def _broadcast(state: State, client: int, weights: Tree, extras: dict[str, Tree], **more: Any) -> Broadcast:
+    seen = state.seen.get(client, -1)
+    return Broadcast(client, state.turn, seen, state.round, state.spec, weights, extras, **more)
 
 
 def settle(site: Site, state: State, entry: Entry, model: Tree, gathered: Gathered) -> tuple[State, Settled]:

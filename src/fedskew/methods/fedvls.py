@@ -32,9 +32,9 @@ CARD = Card(
     deviations=(
         "D1: L_dis is the divergence itself; Eq. 3 prints its negative, which would drive the student away.",
         "D2: gamma is 0.005, not the printed 1, with which the paper's form diverges.",
-        "D3: L_logit as released, which has a floor for the classes in the batch; one missing there has none, so a large "
-        "gamma would still drift. The paper's form has no lower bound at all: observed logits can sink together at no "
-        "cost. In it a class that the whole batch has is left out, for it would give log 0.",
+        "D3: L_logit as released, which has a floor for the classes in the batch; one missing there has none, so that "
+        "a large gamma would still drift. The paper's form has no lower bound at all: observed logits can sink "
+        "together at no cost. In it a class that the whole batch has is left out, for it would give log 0.",
         "D4: FedED sums L_logit over observed classes and FedVLS over all, which is the same.",
         "D5: the base is Eq. 2 with the released eps of 1e-9, not FedLC.",
         "D6: weight decay is the run's, as printed; the released client sets it to 0.",

@@ -35,6 +35,13 @@ def test_one_two_and_three_workers_give_the_same_bits() -> None:
     assert len(set(ended)) == 1
 
 
+def test_lost_replies_are_rolled_back_in_workers_too() -> None:
+    lossy = {"settings": ["partition.min_size=5", "engine.drop=0.4"], "rounds": 5}
+    here, there = (harness.finish(harness.config("scaffold", engine=e, **lossy)) for e in ("inline", "pool"))
+    assert here.end["weights_sha256"] == there.end["weights_sha256"]
+    assert sum(line["asked"] - line["replies"] for line in there.rounds) > 0
+
+
 def test_blocks_depend_on_the_size_of_the_cohort_only() -> None:
     sizes = {n: {len(block) for block in blocks(range(n))[:-1]} for n in (10, 100, 1000)}  # type: ignore[arg-type]
     assert sizes == {10: {1}, 100: {2}, 1000: {16}}

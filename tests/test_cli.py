@@ -310,16 +310,27 @@ def test_a_damaged_or_malicious_cifar_file_is_one_sentence(content: str, verify:
     assert not Path("runs").exists()
 
 
+def _heed_interrupts() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and its children do too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_says_how_to_go_on() -> None:
     command = process("run", "--rounds", "100000", "--clients", "4", "--workers", "2", "--out", "mine")
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
-        for _ in range(600):
-            record = Path("mine/record.jsonl")
-            if record.exists() and record.read_bytes().count(b"\n") > 2:
-                break
-            time.sleep(0.05)
-        os.killpg(running.pid, signal.SIGINT)
-        _, said = running.communicate(timeout=30)
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=_heed_interrupts
+    ) as running:
+        try:
+            for _ in range(600):
+                record = Path("mine/record.jsonl")
+                if record.exists() and record.read_bytes().count(b"\n") > 2:
+                    break
+                time.sleep(0.05)
+            os.killpg(running.pid, signal.SIGINT)
+            _, said = running.communicate(timeout=30)
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 130
     assert said.splitlines()[-1] == "Interrupted; go on with: fedskew resume mine"
     assert "Traceback" not in said

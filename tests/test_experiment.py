@@ -93,3 +93,16 @@ def test_zero_rounds_leave_the_initial_weights() -> None:
     _, state = harness.site_of(harness.config())
     assert result.weights is not None and tree.equal(result.weights, state.memory["start"])
     assert result.best is None
+
+
+def test_a_run_is_not_resumed_on_other_data(tmp_path: Path) -> None:
+    harness.finish(harness.config(rounds=1), out=tmp_path / "run")
+    x, y = torch.rand(260, 1, 8, 8), torch.arange(260) % 10
+    other = fedskew.data.sources.from_arrays(x[:200], y[:200], x[200:], y[200:])
+    with pytest.raises(UserError, match="not those that the run"):
+        experiment.resume(tmp_path / "run", given=experiment.Given(source=other), rounds=2)
+
+
+def test_a_device_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"engine\.device is 'toaster'"):
+        harness.finish(harness.config(device="toaster"))

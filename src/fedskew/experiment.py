@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
 from torch import nn
 
@@ -117,6 +118,7 @@ def load_source(config: RunConfig) -> sources.Source:
 
 def prepare(config: RunConfig, given: Given = NOTHING) -> tuple[Site, sources.Source, Spec]:
     """Everything a run needs, before its first round."""
+    _check_device(config.engine.device)
     source = given.source or load_source(config)
     shape = tuple(source.train.x.shape[1:])
     task = Task(source.classes, shape, config.partition.clients)
@@ -156,6 +158,13 @@ def prepare(config: RunConfig, given: Given = NOTHING) -> tuple[Site, sources.So
         score_batch=config.evaluate.batch,
     )
     return site, source, spec
+
+
+def _check_device(name: str) -> None:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"engine.device is '{name}', which torch cannot use here; 'cpu' always works") from None
 
 
 def _spec(config: RunConfig, shape: tuple[int, ...]) -> Spec:
@@ -256,6 +265,8 @@ def _rounds(
             state, spent = restored.state, restored.notes["seconds"]
             writer = record.Writer.append_to(folder / record.NAME, restored.record_bytes)
             before = record.read(folder)
+            if (before.header["shards"], before.header["checksums"]) != (header["shards"], header["checksums"]):
+                raise UserError(f"the data are not those that the run in '{folder}' began with; give it the same again")
             header, lines, doors = before.header, before.rounds, before.doors
             if header["config"]["rounds"] != config.rounds:
                 writer.write("extended", rounds=config.rounds, versions=evidence.versions())

@@ -93,9 +93,11 @@ def main() -> None:
         )
         tries = [("random", "", 0)] * asked.random
         if asked.points:
-            tries += [
-                (p, w, n) for p in POINTS for w in ("before", "after") for n in ((1,) if p == "header" else (1, 2))
-            ]
+            keeps = any((folder / "whole" / "checkpoint").glob("keep-*"))  # a method without memory writes none
+            for point in POINTS:
+                numbers = (1,) if point == "header" else (1, 2)
+                if keeps or point != "memory":
+                    tries += [(point, when, number) for when in ("before", "after") for number in numbers]
         draw, failed = random.Random(asked.seed), 0
         for number, (point, when, count) in enumerate(tries):
             out = folder / f"run{number}"

@@ -28,7 +28,9 @@ def _scalar_or_list(value: Any) -> Scalar | list[Scalar]:
     return [_scalar(item) for item in value] if isinstance(value, list) else _scalar(value)
 
 
-PartitionName = Literal["iid", "sharding", "dirichlet", "dirichlet_client", "quantity", "labels", "explicit"]
+PartitionName = Literal[
+    "iid", "sharding", "dirichlet", "dirichlet_client", "bernoulli_dirichlet", "quantity", "labels", "explicit"
+]
 
 #: The one field each partition needs; the others of these fields must be left out.
 PARTITION_NEEDS: dict[str, str | None] = {
@@ -36,6 +38,7 @@ PARTITION_NEEDS: dict[str, str | None] = {
     "sharding": "s",
     "dirichlet": "alpha",
     "dirichlet_client": "alpha",
+    "bernoulli_dirichlet": "alpha",
     "quantity": "s",
     "labels": "k",
     "explicit": "lists",
@@ -63,6 +66,8 @@ class Partition(Section):
     min_size: int = Field(default=10, ge=0)
     legacy: bool = False
     paired: bool = True
+    #: Chance that a client may hold a class, in bernoulli_dirichlet.
+    p: float = Field(default=0.9, gt=0, le=1)
     seed: int | None = None
     lists: str | None = None
 

@@ -105,6 +105,8 @@ def _partition_options(wanted: configuration.Partition) -> dict[str, Any]:
         options["min_size"] = wanted.min_size
     if wanted.name == "quantity":
         options["paired"] = wanted.paired
+    if wanted.name == "bernoulli_dirichlet":
+        options["p"] = wanted.p
     if wanted.legacy:
         options["legacy"] = True
     return options

@@ -214,3 +214,42 @@ def test_dirichlet_client_mixtures_follow_alpha() -> None:
     assert largest_share(1000.0) < 0.15
     assert 0.2 < largest_share(1.0) < 0.45
     assert largest_share(0.01) > 0.8
+
+
+# ---- Bernoulli x Dirichlet (label-noise spec, sections 3 and 11) --------------------------------------------------
+
+ICH = [1046, 9776, 6198, 10275, 20283]
+
+
+def ich_labels() -> np.ndarray:
+    return np.repeat(np.arange(5), ICH)
+
+
+def test_bernoulli_dirichlet_replays_the_partition_of_ich() -> None:
+    parts = partition(ich_labels(), 5, 20, "bernoulli_dirichlet", 100, alpha=2.0, p=0.9, legacy=True)
+    found = counts(ich_labels(), parts, 5)
+    assert found.sum(1).tolist() == [
+        1509, 1723, 3402, 1671, 3789, 3059, 4543, 1496, 3871, 2488,
+        2617, 529, 1583, 1642, 1867, 1876, 2405, 3345, 3425, 738,
+    ]  # fmt: skip
+    assert found[0].tolist() == [88, 325, 440, 179, 477]
+    assert found[11].tolist() == [60, 243, 12, 44, 170]
+    assert found[19].tolist() == [79, 288, 8, 163, 200]
+    vacant = [(3, 0), (4, 1), (7, 1), (10, 0), (12, 4), (13, 0), (14, 3), (14, 4), (16, 3)]
+    assert list(zip(*np.nonzero(found == 0), strict=True)) == vacant
+
+
+@pytest.mark.parametrize("p", [0.2, 0.9, 1.0])
+def test_bernoulli_dirichlet_deals_every_sample_and_leaves_nobody_empty(p: float) -> None:
+    parts = partition(ich_labels(), 5, 12, "bernoulli_dirichlet", 3, alpha=1.0, p=p)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(sum(ICH)))
+    assert min(map(len, parts)) > 0
+    vacant = (counts(ich_labels(), parts, 5) == 0).mean()
+    assert vacant == pytest.approx(1 - p, abs=0.25) and (vacant > 0) == (p < 1)
+
+
+def test_bernoulli_dirichlet_gives_up_with_a_sentence() -> None:
+    with pytest.raises(UserError, match="take a larger p or fewer clients"):
+        partition(np.arange(10), 10, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=0.01)
+    with pytest.raises(UserError, match="p is 0"):
+        partition(ich_labels(), 5, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from fedskew.errors import UserError
 _MOST_SHARES = 300_000_000
 #: Shares drawn at once while redrawing: few enough to stay in the cache.
 _BATCH_SHARES = 64_000
+#: How often rights to classes are drawn anew before giving up.
+_MOST_RIGHTS = 1000
 
 
 class Found(NamedTuple):
@@ -157,6 +159,42 @@ def dirichlet_client(labels: np.ndarray, classes: int, clients: int, seed: int, 
             stock -= taken
             needed -= taken.sum()
     return _deal(labels, table, rng)
+
+
+def bernoulli_dirichlet(
+    labels: np.ndarray, classes: int, clients: int, seed: int, *, alpha: float, p: float, legacy: bool = False
+) -> Parts:
+    """Each client may hold each class with chance `p`; a class is dealt, sample by sample, to those who may hold it by
+    shares ~ Dir(alpha, ..., alpha) (FedCorr, FedNoRo).
+
+    A client that may hold nothing draws its rights anew. Modern mode also redraws a class that nobody may hold, and
+    everything if a client is left without a sample; the authors' stream (legacy) knows neither.
+    """
+    where = "partition 'bernoulli_dirichlet'"
+    alpha = positive(alpha, "alpha", where)
+    if not 0 < p <= 1:
+        raise UserError(f"{where}: p is {p!r} and must lie above 0 and at most at 1")
+    rng: Any = (
+        np.random.RandomState(seed) if legacy else seeds.numpy_generator(seed, "partition", "bernoulli_dirichlet")
+    )
+    for _ in range(1 if legacy else _MOST_RIGHTS):
+        rights = rng.binomial(1, p, size=(clients, classes))
+        while (idle := rights.sum(1) == 0).any():
+            rights[idle] = rng.binomial(1, p, size=(int(idle.sum()), classes))
+        if not rights.any(0)[class_sizes(labels, classes) > 0].all():
+            continue
+        owner = np.full(len(labels), -1)
+        for label, samples in enumerate(by_class(labels, classes)):
+            holders = np.flatnonzero(rights[:, label])
+            if len(holders):
+                shares = rng.dirichlet(np.full(len(holders), alpha))
+                owner[samples] = rng.choice(holders, size=len(samples), p=shares)
+        if legacy or np.bincount(owner, minlength=clients).all():
+            return by_owner(owner, clients)
+    raise UserError(
+        f"{where}: with p={p} and {clients} clients some class has no holder, or some client no sample, in every draw; "
+        "take a larger p or fewer clients"
+    )
 
 
 def _deal(labels: np.ndarray, table: np.ndarray, rng: np.random.Generator) -> Parts:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedskew import seeds
-from fedskew.data.dirichlet import dirichlet, dirichlet_client
+from fedskew.data.dirichlet import bernoulli_dirichlet, dirichlet, dirichlet_client
 from fedskew.data.groups import Parts, by_class, by_owner, check_labels, class_sizes
 from fedskew.data.options import check_names, positive, whole
 from fedskew.errors import UserError, nearest
@@ -232,6 +232,7 @@ PARTITIONS: dict[str, Callable[..., Parts]] = {
     "sharding": sharding,
     "dirichlet": dirichlet,
     "dirichlet_client": dirichlet_client,
+    "bernoulli_dirichlet": bernoulli_dirichlet,
     "quantity": quantity,
     "labels": labels_per_client,
     "explicit": explicit,

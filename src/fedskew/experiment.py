@@ -228,6 +228,8 @@ def _engine(config: RunConfig, site: Site, store: Store, given: Given) -> Iterat
     if config.engine.name == "inline":
         engine = Inline(site, store)
     elif config.engine.name == "wire":
+        if given.method is not None and given.method != registry.build(config.method):
+            raise UserError("engine 'wire' builds methods by name at the far end; register yours, or use 'pool'")
         written, data = configuration.dumps(config), given.source or load_source(config)
         engine = Wire(site, store, lambda: _rebuilt(written, Given(data, given.module), site))
     else:

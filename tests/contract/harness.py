@@ -94,10 +94,14 @@ class Backwards(Inline):
 
 
 class Unasked(Inline):
-    """Never asks the clients whose replies would get lost."""
+    """Never asks the clients whose replies would get lost, and counts them."""
+
+    skipped = 0
 
     def ask(self, sent: Sequence[Broadcast]) -> Gathered:
-        return super().ask([each for each in sent if not self.site.loses(each)])
+        asked = [each for each in sent if not self.site.loses(each)]
+        self.skipped += len(sent) - len(asked)
+        return super().ask(asked)
 
 
 HOOKS = (

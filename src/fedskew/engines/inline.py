@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedskew.types import Broadcast, Spec, Tree
+from fedskew.types import Broadcast, Keep, Spec, Tree, Update
 from fedskew.work import evaluate
+from fedskew.work.client import visit
 from fedskew.work.gather import Gathered, ask_block, blocks
 from fedskew.work.site import Site
 from fedskew.work.store import Store
@@ -21,11 +22,15 @@ class Inline:
     def ask(self, sent: Sequence[Broadcast]) -> Gathered:
         gathered = Gathered()
         for block in blocks(sent):
-            said, keeps = ask_block(self.site, block, self.store.get)
+            said, keeps = ask_block(self.site, block, self.store.get, self.visit)
             for client, keep in keeps.items():
                 self.store.put(client, keep)
             gathered.absorb(said)
         return gathered
+
+    def visit(self, site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
+        """Reach one client."""
+        return visit(site, sent, keep)
 
     def score(self, spec: Spec, weights: Tree) -> dict[str, Any]:
         return evaluate.scores(

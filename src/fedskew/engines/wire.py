@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fedskew import codec
 from fedskew.engines.inline import Inline
-from fedskew.types import Broadcast, Update
+from fedskew.types import Broadcast, Keep, Update
 from fedskew.work.client import visit
-from fedskew.work.gather import Gathered, blocks, lift
 from fedskew.work.site import Site
 from fedskew.work.store import Store
 
@@ -20,22 +19,10 @@ class Wire(Inline):
         super().__init__(site, store)
         self.rebuild = rebuild
 
-    def ask(self, sent: Sequence[Broadcast]) -> Gathered:
-        gathered = Gathered()
-        for block in blocks(sent):
-            said = Gathered()
-            for each in block:
-                reply, keep = _remote(self.rebuild(), codec.to_bytes(each), codec.to_bytes(self.store.get(each.client)))
-                update = codec.from_bytes(reply)
-                assert isinstance(update, Update)
-                if each.entry is None and update.steps == 0:
-                    continue
-                self.store.put(each.client, codec.from_bytes(keep))
-                if self.site.loses(each):
-                    continue
-                said.updates.append(update if each.entry is not None else lift(self.site.plan, update, each, said.sums))
-            gathered.absorb(said)
-        return gathered
+    def visit(self, site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
+        del site
+        update, kept = _remote(self.rebuild(), codec.to_bytes(sent), codec.to_bytes(keep))
+        return codec.from_bytes(update), codec.from_bytes(kept)
 
 
 def _remote(site: Site, sent: bytes, keep: bytes) -> tuple[bytes, bytes]:

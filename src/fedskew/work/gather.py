@@ -19,6 +19,8 @@ from fedskew.work.site import Site
 
 BLOCKS = 64
 
+Visit = Callable[[Site, Broadcast, Keep], tuple[Update, Keep]]
+
 
 @dataclass
 class Gathered:
@@ -40,7 +42,7 @@ def blocks(sent: Sequence[Broadcast]) -> list[Sequence[Broadcast]]:
 
 
 def ask_block(
-    site: Site, sent: Iterable[Broadcast], keep_of: Callable[[int], Keep]
+    site: Site, sent: Iterable[Broadcast], keep_of: Callable[[int], Keep], visit: Visit = visit
 ) -> tuple[Gathered, dict[int, Keep]]:
     """Visit the clients of a block; gives what they said and what they keep (of those that keep anything)."""
     gathered, keeps = Gathered(), {}

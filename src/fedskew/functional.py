@@ -83,6 +83,21 @@ def dkd(z: Tensor, zg: Tensor | None, y: Tensor, alpha: float = 1.0, beta: float
     return alpha * tau**2 * tckd + beta * masked_kl(z, zg, others, others, tau)
 
 
+def prior_distillation(z: Tensor, zg: Tensor, counts: Tensor, T: float = 0.8, tau: float = 1.0) -> Tensor:
+    """KL(softmax(zg / T) || softmax(z + tau log pi)), renormalised over the classes with a count (FedNoRo stage 2).
+
+    The gradient is that of the teacher as it is, not renormalised: (S p - y_G) / B, S its mass on those classes.
+    """
+    present = counts > 0
+    y_g = (_teacher(z, zg) / T).softmax(-1) * present
+    log_p = prior_log_softmax(z, counts, tau)
+    mass = y_g.sum(-1, keepdim=True)
+    share = y_g / mass.clamp(min=torch.finfo(y_g.dtype).tiny)
+    value = share.xlogy(share).sum(-1) - torch.where(present, share * log_p, 0).sum(-1)
+    scaled = -torch.where(present, y_g * log_p, 0).sum(-1)
+    return (value.detach() + scaled - scaled.detach()).mean()
+
+
 def _teacher(z: Tensor, zg: Tensor | None) -> Tensor:
     """The teacher's logits, frozen; equal ones without a teacher."""
     return torch.zeros_like(z, dtype=torch.float32) if zg is None else zg.detach().float()
@@ -120,6 +135,24 @@ def calibrated_cross_entropy(z: Tensor, y: Tensor, counts: Tensor, eps: float = 
     """
     assert eps > 0 or counts[y].all(), "a target of a vacant class: counts must come from the labels trained on"
     return F.cross_entropy(z.float() + (_prior(counts) + eps).log(), y)
+
+
+def prior_cross_entropy(z: Tensor, target: Tensor, counts: Tensor, tau: float = 1.0) -> Tensor:
+    """-log softmax(z + tau log pi)_y, pi the client's class prior: logit adjustment (FedNoRo Eq. 1).
+
+    `target` are labels [B] or soft labels [B, C]. A class without a count is out of the softmax and gets no gradient.
+    """
+    log_p = prior_log_softmax(z, counts, tau)
+    if target.ndim == 1:
+        assert counts[target].all(), "a target of a vacant class: counts must come from the labels trained on"
+        return F.nll_loss(log_p, target)
+    return -(target.float() * log_p).sum(-1).mean()
+
+
+def prior_log_softmax(z: Tensor, counts: Tensor, tau: float = 1.0) -> Tensor:
+    """log softmax(z + tau log pi) over the classes with a count; the others are far below, yet finite."""
+    log_prior = counts.float().clamp(min=1).log() - counts.sum().clamp(min=1).float().log()
+    return torch.where(counts > 0, z.float() + tau * log_prior, _ABSENT).log_softmax(-1)
 
 
 def restricted_cross_entropy(
@@ -240,7 +273,103 @@ def proximal(weights: Tree, reference: Tree) -> Tensor:
     return torch.stack(squares).sum() / 2
 
 
+def distance(weights: Tree, reference: Tree) -> Tensor:
+    """|w - w^g|, with the gradient 0 where it is 0 (the square root alone has none there)."""
+    square = 2 * proximal(weights, reference)
+    apart = square > 0
+    return torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)
+
+
 def curvature(weights: Tree, u: Tree, v: Tree) -> Tensor:
     """w' diag(u) w - 2 v' w (FedCurv, Shoham et al. 2019): its constant is dropped, so it may be negative."""
     forms = [(w * torch.sub(u[name].float() * w, v[name].float(), alpha=2)).sum() for name, w in weights.items()]
     return torch.stack(forms).sum()
+
+
+# Noisy labels -------------------------------------------------------------------------------------------------------
+
+
+def symmetric_cross_entropy(z: Tensor, y: Tensor, alpha: float = 0.1, beta: float = 1.0) -> Tensor:
+    """alpha CE + beta RCE, RCE = -sum_c clip(p_c, 1e-7, 1) log clip(onehot(y)_c, 1e-4, 1) (SL, Wang et al. 2019)."""
+    p = z.float().softmax(-1).clamp(min=1e-7)
+    rce = -math.log(1e-4) * torch.where(_others(z, y), p, 0.0).sum(-1).mean()
+    return alpha * F.cross_entropy(z.float(), y) + beta * rce
+
+
+def entropy(z: Tensor) -> Tensor:
+    """-sum_c p_c log p_c, p = softmax(z)."""
+    log_p = z.float().log_softmax(-1)
+    return -(log_p.exp() * log_p).sum(-1).mean()
+
+
+def small_losses(z: Tensor, y: Tensor, r: float) -> Tensor:
+    """Rows of the floor((1 - r) B) smallest cross-entropies, at least one, in ascending order (RoFL)."""
+    losses = F.cross_entropy(z.detach().float(), y, reduction="none")
+    # 1e-9: floor((1 - 0.9) 10) is 1, though in floating point it is 0
+    kept = max(int((1 - r) * len(y) + 1e-9), 1)
+    return losses.argsort(stable=True)[:kept].sort().values
+
+
+def sharpened_nll(
+    z: Tensor, z_second: Tensor, y: Tensor, u: Tensor, variant: Literal["code", "paper"] = "code"
+) -> Tensor:
+    """L_cls of two views: p = u softmax(z) + (1 - u) softmax(z_second), p_s = p^2 / sum p^2 (FedLSR).
+
+    paper: -log p_s(y).
+    code:  cross-entropy with p_s in the place of logits, a second softmax (as released).
+    """
+    log_p = torch.logaddexp(u.log() + z.float().log_softmax(-1), (1 - u).log() + z_second.float().log_softmax(-1))
+    log_p_s = (2 * log_p).log_softmax(-1)
+    if variant == "paper":
+        return F.nll_loss(log_p_s, y)
+    if variant == "code":
+        return F.cross_entropy(log_p_s.exp(), y)
+    raise UserError(f"sharpened_nll: variant={variant!r} is unknown{nearest(variant, ('code', 'paper'))}")
+
+
+def tempered(z: Tensor, tau: float = 1 / 3) -> Tensor:
+    """softmax(z / tau), clipped to [1e-6, 1] so that its logarithm is tame (FedLSR)."""
+    return (z.float() / tau).softmax(-1).clamp(min=1e-6)
+
+
+def jensen_shannon(q: Tensor, q_second: Tensor) -> Tensor:
+    """KL(q || m) / 2 + KL(q_second || m) / 2, m their mean, of positive probabilities [B, C]; both get a gradient."""
+    q, q_second = q.float(), q_second.float()
+    log_m = ((q + q_second) / 2).log()
+    return ((q * (q.log() - log_m)).sum(-1) + (q_second * (q_second.log() - log_m)).sum(-1)).mean() / 2
+
+
+def linear_ramp(t: float, length: float) -> float:
+    """min(t / length, 1); a length of zero is a step."""
+    return min(t / length, 1.0) if length > 0 else 1.0
+
+
+def lid(p: Tensor, k: int = 20) -> Tensor:
+    """Local intrinsic dimension [N] of each output p [N, C] among the others (FedCorr, Xu et al. 2022).
+
+    -k / (sum_i log(r_i / (r_k + 1e-6)) + 1e-6) with r_1 <= ... <= r_k the Euclidean distances to the k nearest others;
+    k is at most N - 1. An output with an equal has the value 0, and so have all where k < 2 leaves nothing to compare.
+    """
+    p, k = p.float(), min(k, len(p) - 1)
+    if k < 2:
+        return p.new_zeros(len(p))
+    dimensions = []
+    for rows in p.split(500):
+        # exact, so that equal outputs are at distance 0: the nearest of all is the output itself
+        apart = torch.cdist(rows, p, compute_mode="donot_use_mm_for_euclid_dist")
+        r = apart.topk(k + 1, largest=False).values[:, 1:]
+        dimensions.append(-k / ((r / (r[:, -1:] + 1e-6)).log().sum(1) + 1e-6))
+    return torch.cat(dimensions)
+
+
+def sample_losses(z: Tensor, y: Tensor, form: Literal["code", "paper"] = "code") -> Tensor:
+    """What FedCorr ranks samples by, [N].
+
+    paper: the cross-entropy.
+    code:  cross-entropy with softmax(z) in the place of logits (as released): within 1 below log(e + C - 1).
+    """
+    if form == "code":
+        return F.cross_entropy(z.float().softmax(-1), y, reduction="none")
+    if form == "paper":
+        return F.cross_entropy(z.float(), y, reduction="none")
+    raise UserError(f"sample_losses: form={form!r} is unknown{nearest(form, ('code', 'paper'))}")

@@ -29,11 +29,12 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Task:
-    """What everybody knows of the problem: how many classes, the shape of one sample, how many clients."""
+    """What everybody knows of the problem: classes, the shape of one sample, clients, how many rounds will count."""
 
     classes: int
     shape: tuple[int, ...]
     clients: int
+    rounds: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from fedskew.data.augment import Augment, View, cutout, normalise, random_crop, random_flip, view
+from fedskew.data.augment import Augment, View, affine, cutout, normalise, random_affine, random_crop, random_flip, view
 from fedskew.errors import UserError
 
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(5, 9), st.integers(5, 9))
@@ -19,6 +21,36 @@ def seeded(seed: int = 0) -> Generator:
 
 def images(batch: int, channels: int, height: int, width: int, dtype: torch.dtype = torch.uint8) -> Tensor:
     return torch.randint(0, 256, (batch, channels, height, width), generator=seeded(9)).to(dtype)
+
+
+class TestAffine:
+    def test_quarter_turns_are_torchs(self) -> None:
+        x = images(2, 3, 7, 7)
+        turned = affine(x, torch.tensor([math.pi / 2, -math.pi / 2]), torch.zeros(2), torch.zeros(2))
+        assert torch.equal(turned[0], torch.rot90(x[0], -1, (1, 2)))
+        assert torch.equal(turned[1], torch.rot90(x[1], 1, (1, 2)))
+
+    def test_moving_leaves_zeros_behind(self) -> None:
+        x = images(1, 1, 5, 5)
+        moved = affine(x, torch.zeros(1), torch.tensor([2.0]), torch.tensor([-1.0]))
+        assert torch.equal(moved, F.pad(x, (0, 1, 2, 0))[:, :, :5, 1:])
+
+    @given(SHAPES, st.integers(0, 99), st.sampled_from([torch.uint8, torch.float32]))
+    def test_pixels_are_only_moved(self, shape: tuple[int, int, int, int], seed: int, dtype: torch.dtype) -> None:
+        x = images(*shape, dtype)
+        out = random_affine(x, 10.0, 0.1, seeded(seed))
+        assert out.dtype == x.dtype and out.shape == x.shape
+        for image, varied in zip(x, out, strict=True):
+            assert set(varied.unique().tolist()) <= {0, *image.unique().tolist()}
+        assert torch.equal(out, random_affine(x, 10.0, 0.1, seeded(seed)))
+
+    def test_nothing_asked_is_nothing_done(self) -> None:
+        x = images(3, 1, 6, 8)
+        assert torch.equal(random_affine(x, 0.0, 0.0, seeded()), x)
+
+    def test_images_of_a_batch_turn_differently(self) -> None:
+        x = images(1, 1, 9, 9).expand(6, -1, -1, -1)
+        assert len({tuple(image.flatten().tolist()) for image in random_affine(x, 45.0, 0.0, seeded())}) > 1
 
 
 class TestCrop:

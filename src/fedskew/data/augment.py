@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -30,6 +31,26 @@ def random_flip(x: Tensor, g: Generator) -> Tensor:
     flipped = torch.randint(2, (len(x),), generator=g, device=g.device).to(x.device)
     choice = torch.arange(len(x), device=x.device) + flipped * len(x)
     return torch.cat((x, x.flip(3))).index_select(0, choice)
+
+
+def random_affine(x: Tensor, degrees: float, shift: float, g: Generator) -> Tensor:
+    """Turn each image by up to `degrees` either way, and move it by up to the share `shift` of its sides."""
+    draws = torch.rand((3, len(x)), generator=g, device=g.device).to(x.device) * 2 - 1
+    down, right = (draws[1] * shift * x.shape[2]).round(), (draws[2] * shift * x.shape[3]).round()
+    return affine(x, draws[0] * math.radians(degrees), down, right)
+
+
+def affine(x: Tensor, angle: Tensor, down: Tensor, right: Tensor) -> Tensor:
+    """Each image turned about its middle and moved by whole pixels; the nearest pixel is taken, outside it is 0."""
+    height, width = x.shape[2:]
+    angle, down, right = (each.view(-1, 1, 1) for each in (angle, down, right))
+    row = torch.arange(height, device=x.device).view(-1, 1) - (height - 1) / 2 - down
+    column = torch.arange(width, device=x.device) - (width - 1) / 2 - right
+    i = (row * angle.cos() - column * angle.sin() + (height - 1) / 2).round().long()
+    j = (row * angle.sin() + column * angle.cos() + (width - 1) / 2).round().long()
+    inside = (i >= 0) & (i < height) & (j >= 0) & (j < width)
+    source = (i.clamp(0, height - 1) * width + j.clamp(0, width - 1)).flatten(1)[:, None].expand(-1, x.shape[1], -1)
+    return x.flatten(2).gather(2, source).view_as(x) * inside[:, None]
 
 
 def cutout(x: Tensor, size: int, g: Generator) -> Tensor:
@@ -85,15 +106,20 @@ def _mirror(x: Tensor, padding: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Augment:
-    """Random variation in training: crop by so many pixels, flip, and cutout of a square of that size; 0 is off."""
+    """Random variation in training: crop by so many pixels, flip, and cutout of a square of that size; 0 is off.
+
+    Also turning by up to so many degrees, and moving by up to that share of a side.
+    """
 
     crop: int = 4
     flip: bool = True
     cutout: int = 16
     reflect: bool = False
+    turn: float = 0.0
+    shift: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("crop", "cutout"):
+        for name in ("crop", "cutout", "turn", "shift"):
             if getattr(self, name) < 0:
                 raise UserError(f"augment: {name} is {getattr(self, name)} and must be at least 0")
 
@@ -111,6 +137,8 @@ class View:
         vary = self.augment
         if vary is None or x.ndim != 4:
             return self.eval(x)
+        if vary.turn or vary.shift:
+            x = random_affine(x, vary.turn, vary.shift, g)
         if vary.crop:
             x = random_crop(x, vary.crop, g, vary.reflect)
         if vary.flip:
@@ -131,6 +159,7 @@ _PRESETS: dict[str, View] = {
     "fedlmd-cifar10": View((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), Augment()),
     "fedlmd-cifar100": View((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), Augment()),
     "fedlmd-mnist": View((0.1307,), (0.3081,), Augment()),
+    "fednoro": View((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), Augment(0, cutout=0, turn=10, shift=0.02)),
     "fedlmd-cinic10": View((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587), Augment(cutout=0, reflect=True)),
 }
 

@@ -123,6 +123,8 @@ def plan(
 
     def fill(stage: Stage) -> Stage:
         effort = stage.effort
+        if stage.passes is not None:
+            stage = replace(stage, rounds=stage.passes * task.clients, every=task.clients)
         return replace(
             stage,
             optimiser=stage.optimiser or own_optimiser,
@@ -135,4 +137,4 @@ def plan(
             ),
         )
 
-    return Plan(replace(method, stages=tuple(map(fill, method.stages))), task, seed, rounds)
+    return Plan(replace(method, stages=tuple(map(fill, method.stages))), replace(task, rounds=rounds), seed, rounds)

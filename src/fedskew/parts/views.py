@@ -62,10 +62,16 @@ class Local:
     view: Callable[[Tensor], Tensor]
     train: str
     purpose: tuple[int | str, ...]
+    secret: bytes = b""
+
+    @cached_property
+    def private(self) -> torch.Generator:
+        """For noise that protects the client: from a secret of its site, so that no one else can subtract it."""
+        return seeds.generator(int.from_bytes(self.secret), *self.purpose)
 
     @cached_property
     def rng(self) -> torch.Generator:
-        """The only source of randomness, of this part on this client in this round."""
+        """The only other source of randomness, of this part on this client in this round."""
         return seeds.generator(*self.purpose)  # type: ignore[arg-type]
 
     @property

@@ -16,14 +16,16 @@ from fedskew.types import Broadcast, Task, Tree, Update
 
 @dataclass(frozen=True)
 class Aggregate(Server):
-    """weigh -> reduce -> step on the trained parameters; statistics are averaged by samples, counters keep the maximum.
+    """weigh -> reduce -> step on the trained parameters; counters keep the maximum.
 
-    The three speak and remember under their own prefixes; the model lies under "w/".
+    `statistics`, those of batch norm, are averaged by samples, or with the weights of the parameters. An update
+    of weight 0 is left out. The three speak and remember under their own prefixes; the model lies under "w/".
     """
 
     weigh: Weigh = Samples()
     reduce: Reduce = Mean()
     step: Step = Replace()
+    statistics: Literal["samples", "weights"] = "samples"
 
     @property
     def individual(self) -> Literal["", "extras", "weights"]:  # type: ignore[override]
@@ -59,30 +61,39 @@ class Aggregate(Server):
             self._gather(update, sent, weight, sums)
 
     def _gather(self, update: Update, sent: Broadcast, weight: float, sums: Sums) -> None:
+        if weight == 0:
+            return
+        share = float(update.examples) if self.statistics == "samples" else weight
         self.reduce.gather(self.within(update, "reduce/"), self.within(sent, "reduce/"), weight, sums.into("reduce/"))
         self.step.gather(self.within(update, "step/"), self.within(sent, "step/"), weight, sums.into("step/"))
         for name, tensor in update.buffers.items():
             if tensor.is_floating_point():
-                sums.add("s/" + name, tensor, update.examples)
+                sums.add("s/" + name, tensor, share)
             else:
                 sums.max("c/" + name, tensor)
-        sums.add("examples", update.examples)
+        sums.add("share", share)
 
     def merge(self, desk: Desk, sums: Sums) -> Tree:
         if self.weigh.individual:
-            heard = [(self.within(update, "weigh/"), self.within(sent, "weigh/")) for update, sent in desk.updates]
-            weights = self.weigh.weights(replace(desk.under("weigh/"), updates=heard))
+            weights = self.weigh.weights(self._desk(desk, "weigh/"))
             for (update, sent), weight in zip(desk.updates, weights, strict=True):
                 self._gather(update, sent, weight, sums)
+        if "share" not in sums.added:
+            return desk.memory
         model, memory = tree.pick(desk.memory, "w/"), tree.pick(desk.memory, "step/")
         reduced = self.reduce.result(model, sums.under("reduce/"))
         after, memory = self.step.move(memory, tree.only(model, reduced), reduced, sums.under("step/"))
-        after |= {n: t / sums.added["examples"] for n, t in tree.pick(sums.added, "s/").items()}
+        after |= {n: t / sums.added["share"] for n, t in tree.pick(sums.added, "s/").items()}
         after |= tree.pick(sums.greatest, "c/")
         kept = tree.tag(model | tree.like(after, model), "w/") | tree.tag(memory, "step/")
         for prefix in ("weigh/", "reduce/"):
-            kept |= tree.tag(self.inside[prefix].merge(desk.under(prefix), sums.under(prefix)), prefix)
+            kept |= tree.tag(self.inside[prefix].merge(self._desk(desk, prefix), sums.under(prefix)), prefix)
         return kept
+
+    def _desk(self, desk: Desk, prefix: str) -> Desk:
+        """What a part inside sees of the server."""
+        heard = [(self.within(update, prefix), self.within(sent, prefix)) for update, sent in desk.updates]
+        return replace(desk.under(prefix), updates=heard)
 
     # on a client
     def init_client(self, model: Tree, task: Task) -> Tree:

@@ -1,0 +1,75 @@
+"""Logit adjustment by the client's class prior, and the distillation that FedNoRo puts in its place on noisy clients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedskew import functional
+from fedskew.parts.protocol import Term
+from fedskew.parts.views import Desk, Local, Pass
+from fedskew.types import Task, Tree
+
+
+@dataclass(frozen=True)
+class PriorCrossEntropy(Term):
+    """Cross-entropy of z + tau log pi, pi the shares of the observed labels; hard or soft targets."""
+
+    hard: ClassVar[bool] = False
+
+    tau: float = 1.0
+
+    def begin(self, local: Local) -> Tensor:
+        return local.shard.counts
+
+    def loss(self, out: Pass, mine: Tensor) -> Tensor:
+        target = out.y if out.batch.target is None else out.batch.target
+        return functional.prior_cross_entropy(out.logits, target, mine, self.tau)
+
+
+@dataclass(frozen=True)
+class RampedDistillation(Term):
+    """On noisy clients lam KL(y_G || p) + (1 - lam) CE(p, y), on the others CE(p, y); p = softmax(z + log pi).
+
+    y_G = softmax(z_G / T) is the received model's, lam = a exp(-5 (1 - u)^2) with u going from 0 to 1 between the
+    rounds `start` and `end`; without an end, 0.43 of the way from the start to the run's last round.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"noisy"})
+
+    a: float
+    T: float
+    start: int
+    end: int | None = None
+    kd_logits: Literal["adjusted", "raw"] = "adjusted"
+    tau: float = 1.0
+
+    @property
+    def paced(self) -> bool:  # type: ignore[override]
+        return self.end is None
+
+    def ramp(self, t: int, task: Task) -> float:
+        """lam(t)."""
+        end = self.start + round(0.43 * (task.rounds - self.start)) if self.end is None else self.end
+        u = min(max((t - self.start) / (end - self.start), 0.0), 1.0) if end > self.start else float(t >= end)
+        return self.a * math.exp(-5 * (1 - u) ** 2)
+
+    def send(self, desk: Desk, client: int) -> Tree:
+        noisy = desk.facts["noisy"][client]
+        return {"lam": noisy.new_tensor(self.ramp(desk.round.counted, desk.task), dtype=torch.float32) * (noisy > 0)}
+
+    def begin(self, local: Local) -> tuple[Tensor, Tree, float]:
+        return local.shard.counts, local.weights, float(local.extras["lam"])
+
+    def loss(self, out: Pass, mine: Any) -> Tensor:
+        counts, teacher, lam = mine
+        fit = functional.prior_cross_entropy(out.logits, out.y, counts, self.tau)
+        if lam == 0:
+            return fit
+        prior = counts if self.kd_logits == "adjusted" else torch.ones_like(counts)
+        taught = functional.prior_distillation(out.logits, out.at(teacher).logits, prior, self.T, self.tau)
+        return lam * taught + (1 - lam) * fit

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedskew.parts.servers.aggregate import Aggregate
+from fedskew.parts.servers.distance import DistanceAware
+from fedskew.parts.views import Sums
+from fedskew.types import Broadcast, Round, Spec, Task, Tree, Update
+from tests.parts.by_hand import desk
+
+SENT = Broadcast(0, 0, -1, Round(0, 0, 0, 0), Spec("x"), {}, {})
+
+
+def weights(
+    noisy: list[int], held: list[tuple[int, Tree]], rule: DistanceAware, probability: list[float] | None = None
+) -> list[float]:
+    updates = [(Update(k, n, 1, w, {}, {}, {}), SENT) for k, (n, w) in enumerate(held)]
+    facts = {"noisy": torch.tensor(noisy), "probability": torch.tensor(probability or [0.5] * len(noisy))}
+    found = rule.weights(replace(desk({}, facts), updates=updates))
+    return [w / sum(found) for w in found]
+
+
+def at(*places: float) -> list[tuple[int, Tree]]:
+    return [(n, {"w": torch.tensor([place])}) for n, place in zip((100, 100, 200), places, strict=True)]
+
+
+def test_the_golden() -> None:
+    # one clean client at 0, noisy ones at distances 2 and 4
+    got = weights([0, 1, 1], at(0.0, 2.0, 4.0), DistanceAware())
+    assert got == pytest.approx([0.426933, 0.258948, 0.314120], abs=1e-6)
+
+
+def test_the_nearest_clean_client_counts() -> None:
+    # the noisy client at 3 is 1 from the clean one at 4, and 3 from that at 0; alone, its D is 1
+    got = weights([0, 0, 1], at(0.0, 4.0, 3.0), DistanceAware())
+    total = 200 + 200 * math.exp(-1)
+    assert got == pytest.approx([100 / total, 100 / total, 200 * math.exp(-1) / total])
+
+
+def test_softly_a_client_counts_as_far_as_it_is_thought_noisy() -> None:
+    got = weights([0, 0, 1], at(0.0, 4.0, 3.0), DistanceAware(soft=True), [0.0, 0.0, 0.25])
+    total = 200 + 200 * math.exp(-0.25)
+    assert got[2] == pytest.approx(200 * math.exp(-0.25) / total)
+
+
+@pytest.mark.parametrize("noisy", [[0, 0, 0], [1, 1, 1]])
+def test_without_noisy_or_without_clean_clients_it_is_by_samples(noisy: list[int]) -> None:
+    assert weights(noisy, at(0.0, 2.0, 4.0), DistanceAware()) == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_equal_models_are_by_samples() -> None:
+    assert weights([0, 1, 1], at(1.0, 1.0, 1.0), DistanceAware()) == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_norms_are_per_tensor_or_of_everything() -> None:
+    # to the clean client: (3, 4) is 3 + 4 by tensors and 5 in one; (6, 0) is 6 either way
+    held = [(1, {"a": torch.tensor([x]), "b": torch.tensor([y])}) for x, y in ((0.0, 0.0), (3.0, 4.0), (6.0, 0.0))]
+    per_tensor = weights([0, 1, 1], held, DistanceAware())
+    assert per_tensor[1] / per_tensor[0] == pytest.approx(math.exp(-1))
+    assert per_tensor[2] / per_tensor[0] == pytest.approx(math.exp(-6 / 7))
+    together = weights([0, 1, 1], held, DistanceAware("global_l2"))
+    assert together[1] / together[0] == pytest.approx(math.exp(-5 / 6))
+    assert together[2] / together[0] == pytest.approx(math.exp(-1))
+
+
+def test_statistics_count_and_counters_never() -> None:
+    def client(k: int, mean: float, count: int) -> Update:
+        buffers = {"mean": torch.tensor([mean]), "batches": torch.tensor(count)}
+        return Update(k, 1, 1, {"w": torch.zeros(1)}, buffers, {}, {})
+
+    updates = [(client(0, 0.0, 0), SENT), (client(1, 1.0, 999), SENT), (client(2, 2.0, 5), SENT)]
+    facts = {"noisy": torch.tensor([0, 1, 1]), "probability": torch.ones(3)}
+    got = DistanceAware().weights(replace(desk({}, facts), updates=updates))
+    assert got == pytest.approx([1, math.exp(-0.5), math.exp(-1)])
+    assert DistanceAware(buffers=False).weights(replace(desk({}, facts), updates=updates)) == [1, 1, 1]
+
+
+def test_an_update_that_is_not_finite_is_left_out_and_statistics_follow_the_weights() -> None:
+    server = Aggregate(DistanceAware(), statistics="weights")
+    model = {"w": torch.zeros(1), "mean": torch.zeros(1)}
+    values = ((2.0, 0), (4.0, 1), (math.nan, 1))
+    updates = [
+        (Update(k, 1, 1, {"w": torch.tensor([v])}, {"mean": torch.tensor([10 * v])}, {}, {}), SENT)
+        for k, (v, _) in enumerate(values)
+    ]
+    facts = {"noisy": torch.tensor([noisy for _, noisy in values]), "probability": torch.ones(3)}
+    memory = server.init_server(model, Task(2, (1,), 3))
+    after = server.carry(server.merge(replace(desk(memory, facts), updates=updates), Sums()))
+    expected = (2 + 4 * math.exp(-1)) / (1 + math.exp(-1))
+    assert float(after["w"]) == pytest.approx(expected)
+    assert float(after["mean"]) == pytest.approx(10 * expected)
+
+
+def test_if_no_update_is_finite_the_model_stays() -> None:
+    server = Aggregate(DistanceAware())
+    memory = server.init_server({"w": torch.ones(1)}, Task(2, (1,), 1))
+    update = Update(0, 1, 1, {"w": torch.tensor([math.inf])}, {}, {}, {})
+    facts = {"noisy": torch.tensor([0]), "probability": torch.ones(1)}
+    after = server.merge(replace(desk(memory, facts), updates=[(update, SENT)]), Sums())
+    assert torch.equal(server.carry(after)["w"], torch.ones(1))

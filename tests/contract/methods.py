@@ -24,6 +24,10 @@ COMBINATIONS = [
     "fpl+fedvls",
     "moon+fedcurv+avgm",
     "fedcurv(fisher='sample', s=4)",
+    "rofl(T_pl=1, gradual=2)+prox",
+    "rofl(T_pl=0, detach_features=False, lam_cen=0.01)+fedsam",
+    "rhfl(safe=False, size_weighted=False)+avgm",
+    "fedlsr(variant='paper', t_w=1)+fedsam",
 ]
 
 #: where the defaults are made for more rounds than the battery has
@@ -60,6 +64,8 @@ LIMITS = {
     "fedmr(mu=0)": "fedavg",
     "moon(mu=0)": "fedavg",
     "fedcurv(lam=0)": "fedavg",
+    "rhfl(alpha=1, beta=0, eta=0)": "fedavg",
+    "fedlsr(t_w=1)": "fedlsr",  # a fifth of three rounds is over in the second
 }
 
 #: with a single client
@@ -67,4 +73,6 @@ LONELY = {
     "scaffold": "fedavg",
     "fedexp": "fedavg",
     "fedcurv": "fedavg",
+    "rofl(forget=0, lam_cen=0, lam_e=0)": "fedavg",
+    "rhfl(alpha=1, beta=0)": "fedavg",
 }

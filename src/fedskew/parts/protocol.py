@@ -43,6 +43,8 @@ class Part:
     counts_steps: ClassVar[bool] = False
     #: whether it makes sense only if all clients receive the same model
     one_model: ClassVar[bool] = False
+    #: whether it goes by the run's whole length, so that more rounds make another run of it
+    paced: bool = False
 
     @property
     def name(self) -> str:
@@ -248,6 +250,8 @@ class Entry(Part):
     asks: ClassVar[bool] = False
     #: whether it replaces the network, so that no memory survives it
     rewrites: ClassVar[bool] = False
+    #: the part whose latest memory it is shown, on the server and on the clients; it cannot change it
+    watches: ClassVar[str] = ""
 
     def ask(self, local: Local) -> tuple[Tree, Tree]:
         """On the client: (the answer, its facts afterwards)."""

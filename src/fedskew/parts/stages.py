@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,10 @@ from fedskew.types import Round, Task
 
 @dataclass(frozen=True)
 class Stage:
-    """One phase of a method. None in `optimiser`, `cohort`, `effort` means the run's own."""
+    """One phase of a method. None in `optimiser`, `cohort`, `effort` means the run's own.
+
+    `passes` stands in the place of rounds: so many times as many rounds as clients, the door opening before each time.
+    """
 
     base: Term
     terms: tuple[Term, ...]
@@ -40,6 +43,7 @@ class Stage:
     entries: tuple[Entry, ...] = ()
     every: int | None = None
     rounds: int | None = None
+    passes: int | None = None
     counted: bool = True
     train: str = ""
 
@@ -76,10 +80,17 @@ class Method:
 
     def __post_init__(self) -> None:
         facts: set[str] = set()
+        met: set[str] = set()
         for stage in self.stages:
+            met |= {part.name for part in stage.parts}
             for entry in stage.entries:
                 _established(self.expression, entry, facts)
                 facts |= entry.gives
+                if entry.watches and entry.watches not in met:
+                    raise UserError(
+                        f"method '{self.expression}': {entry.name} watches {entry.watches}, which no stage up to its "
+                        "own contains; add that part"
+                    )
             for part in stage.parts:
                 for each in whole(part):
                     _established(self.expression, each, facts)
@@ -155,3 +166,13 @@ class Plan:
                 {p.name: keys[number - 1][p.name] if p in before else f"{p.name}@{number}" for p in stage.parts}
             )
         return tuple(keys)
+
+    def shown(self, part: Part, round: Round, held: Container[str]) -> str:
+        """Which of the `held` memories a part is shown; "" is none.
+
+        An entry is shown the memory of the part it watches, of this stage or of the nearest one before it.
+        """
+        if not isinstance(part, Entry):
+            return self.keys[round.stage].get(part.name, "")
+        keys = (self.keys[stage].get(part.watches, "") for stage in range(round.stage, -1, -1))
+        return next((key for key in keys if key in held), "")

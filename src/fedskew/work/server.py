@@ -44,9 +44,8 @@ def _server(site: Site, state: State) -> tuple[Server, Tree]:
 
 def desk(site: Site, state: State, part: Part, **more: Any) -> Desk:
     """What `part` sees on the server."""
-    key = site.plan.keys[state.round.stage].get(part.name, "")
     return Desk(
-        memory=state.memory.get(key, {}),
+        memory=state.memory.get(site.plan.shown(part, state.round, state.memory), {}),
         facts=state.facts,
         round=state.round,
         task=site.plan.task,

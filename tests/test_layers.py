@@ -13,11 +13,12 @@ from fedskew.methods import registry
 SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
 
 #: what each place may import of fedskew: the layers below it, and its own folder
-L0 = {"errors", "types", "tree", "seeds", "config", "functional", "record", "codec"}
+L0 = {"errors", "types", "tree", "seeds", "sections", "config", "functional", "record", "codec"}
 BELOW: dict[str, set[str]] = {
     "data": L0,
     "models": L0,
-    "parts": L0 | {"models"},
+    "detection": L0,
+    "parts": L0 | {"models", "detection"},
     "methods": L0 | {"parts"},
     "work": L0 | {"models", "parts", "data"},
     "engines": L0 | {"work", "parts"},
@@ -34,7 +35,8 @@ FLOOR: dict[str, set[str]] = {
     "types": set(),
     "seeds": set(),
     "tree": {"types"},
-    "config": {"errors"},
+    "sections": {"errors"},
+    "config": {"errors", "sections"},
     "record": {"errors"},
     "functional": {"errors", "types"},
     "codec": {"errors", "types", "tree"},

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from pydantic import BaseModel, Field, PlainValidator, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from fedskew.errors import UserError, nearest
+from fedskew.sections import Noise, Section
 
 Scalar = bool | int | float | str
 
@@ -46,15 +47,11 @@ PARTITION_NEEDS: dict[str, str | None] = {
 _EXAMPLES: dict[str, float | int | str] = {"alpha": 0.5, "s": 2, "k": 2, "lists": "lists.json"}
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
 class Data(Section):
     name: str = "digits"
     dir: str | None = None
     augment: str = "none"
-    options: dict[str, Annotated[Scalar, PlainValidator(_scalar)]] = {}
+    options: dict[str, Annotated[Scalar, PlainValidator(_scalar)]] = Field(default_factory=dict)
 
 
 class Partition(Section):
@@ -109,7 +106,7 @@ class Partition(Section):
 
 class Model(Section):
     name: str = "auto"
-    args: dict[str, Annotated[Scalar | list[Scalar], PlainValidator(_scalar_or_list)]] = {}
+    args: dict[str, Annotated[Scalar | list[Scalar], PlainValidator(_scalar_or_list)]] = Field(default_factory=dict)
     head: str | None = None
 
 
@@ -129,6 +126,8 @@ class Evaluate(Section):
     clients: bool = False
     target: float | None = Field(default=None, ge=0, le=1)
     batch: int = Field(default=500, ge=1)
+    #: Accuracy on the noisy clients' observed and true labels in every evaluated round, not at the end only.
+    memorisation: bool = False
 
 
 class Engine(Section):
@@ -157,12 +156,26 @@ class RunConfig(Section):
     per_round: int | None = Field(default=None, ge=1)
     data: Data = Data()
     partition: Partition = Partition(alpha=0.5)
+    noise: Noise = Noise()
     model: Model = Model()
     local: Local = Local()
     evaluate: Evaluate = Evaluate()
     engine: Engine = Engine()
     checkpoint: Checkpoint = Checkpoint()
     cohort: Cohort = Cohort()
+
+    @model_validator(mode="after")
+    def _noise_fits(self) -> RunConfig:
+        rates, clients = self.noise.rates, self.partition.clients
+        if rates is not None and len(rates) != clients:
+            raise UserError(
+                f"key 'noise.rates' has {len(rates)} numbers; it should have one for each of {clients} clients"
+            )
+        if self.evaluate.memorisation and self.noise.kind == "none":
+            raise UserError(
+                "key 'evaluate.memorisation' is true; without noise there is nothing to measure, leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _cohort_fits(self) -> RunConfig:
@@ -265,7 +278,7 @@ def _complaint(error: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         return f"has no key '{place}'{nearest(str(loc[-1]), _section_of(loc).model_fields)}"
     if kind == "literal_error":
-        allowed = get_args(_section_of(loc).model_fields[str(loc[-1])].annotation)
+        allowed = map(str, get_args(_section_of(loc).model_fields[str(loc[-1])].annotation))
         return f"key '{place}' is {value!r}{nearest(str(value), allowed)}"
     if kind in ("model_type", "dict_type"):
         right = "should be a section of keys and values"

@@ -9,13 +9,14 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fedskew import record, tree
 from fedskew.config import RunConfig
 from fedskew.data.sources import Source
 from fedskew.types import Spec, State, Tree
-from fedskew.work import server
+from fedskew.work import evaluate, server
 from fedskew.work.loop import Done, Engine
 from fedskew.work.site import Site
 
@@ -41,6 +42,7 @@ def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[st
         },
         "checksums": source.checksums,
         "shards": site.shards.digest,
+        "noise": None if site.ledger is None else site.ledger.summary(),
         "counts": _counts(site) if site.plan.task.clients <= 1000 else None,
         "versions": versions(),
         "hardware": hardware(),
@@ -106,6 +108,8 @@ def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str
         scores = engine.score(event.state.spec, model)
         scores.pop("confusion")
         fields |= scores
+        if config.evaluate.memorisation:
+            fields["memorisation"] = evaluate.memorisation(site, event.state.spec, model)
     return fields
 
 
@@ -128,10 +132,16 @@ def _client_lines(event: Done) -> dict[str, Any]:
 
 
 def end(
-    config: RunConfig, lines: list[dict[str, Any]], model: Tree | None, engine: Engine, state: State, seconds: float
+    config: RunConfig,
+    site: Site,
+    lines: list[dict[str, Any]],
+    model: Tree | None,
+    engine: Engine,
+    state: State,
+    seconds: float,
 ) -> dict[str, Any]:
     """How the run ended."""
-    fields: dict[str, Any] = dict(record.summary(lines))
+    fields: dict[str, Any] = dict(record.summary(lines)) | _balanced(lines)
     if config.evaluate.target is not None:
         fields["target"] = config.evaluate.target
         fields["reached"] = record.first_reaching(lines, config.evaluate.target)
@@ -140,4 +150,15 @@ def end(
     fields["weights_sha256"] = None if model is None else tree.digest(model)
     if model is not None and lines:
         fields["confusion"] = engine.score(state.spec, model)["confusion"]
+    if model is not None and site.ledger is not None:
+        fields["memorisation"] = evaluate.memorisation(site, state.spec, model)
     return fields
+
+
+def _balanced(lines: list[dict[str, Any]]) -> dict[str, float | None]:
+    """The best balanced accuracy, and the mean of the last ten, over the counted rounds."""
+    found = [line["balanced_accuracy"] for line in lines if line["counted"] and "balanced_accuracy" in line]
+    return {
+        "best_balanced": max(found) if found else None,
+        "last_balanced": fmean(found[-10:]) if found else None,
+    }

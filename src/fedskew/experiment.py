@@ -9,8 +9,9 @@ import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ from fedskew.parts import compose
 from fedskew.parts.stages import Method
 from fedskew.types import Spec, Task, Tree
 from fedskew.work import checkpoint, server
+from fedskew.work.annotate import Shelf, Tell
 from fedskew.work.loop import Engine, Opened, rounds
+from fedskew.work.mislabel import mislabel
 from fedskew.work.site import Site, one_thread
 from fedskew.work.store import Store
 
@@ -52,9 +55,16 @@ class Given:
     source: sources.Source | None = None
     module: nn.Module | None = None
     method: Method | None = None
+    #: where annotators' soft labels are kept, for several runs to share
+    shelf: Shelf | None = None
 
 
 NOTHING = Given()
+
+
+def sharing(given: Given, out: Path | None) -> Given:
+    """The same, with a shelf on which several runs find the soft labels that the first of them made."""
+    return replace(given, shelf=Shelf(out))
 
 
 @dataclass
@@ -118,8 +128,10 @@ def load_source(config: RunConfig) -> sources.Source:
     return sources.load(config.data.name, None if folder is None else Path(folder), **config.data.options)
 
 
-def prepare(config: RunConfig, given: Given = NOTHING) -> tuple[Site, sources.Source, Spec]:
-    """Everything a run needs, before its first round."""
+def prepare(
+    config: RunConfig, given: Given = NOTHING, tell: Tell = lambda sentence: None
+) -> tuple[Site, sources.Source, Spec]:
+    """Everything a run needs, before its first round; `tell` hears how far the training of annotators is."""
     _check_device(config.engine.device)
     source = given.source or load_source(config)
     shape = tuple(source.train.x.shape[1:])
@@ -142,10 +154,10 @@ def prepare(config: RunConfig, given: Given = NOTHING) -> tuple[Site, sources.So
     )
     spec = _spec(config, shape)
 
-    def build(wanted: Spec) -> nn.Module:
+    def build(wanted: Spec, seed: int = config.seed) -> nn.Module:
         if wanted == spec and given.module is not None:
             return networks.adapt(copy.deepcopy(given.module), config.model.head)
-        return networks.build(wanted, task.classes, shape, config.seed)
+        return networks.build(wanted, task.classes, shape, seed)
 
     site = Site(
         plan=plan,
@@ -159,7 +171,20 @@ def prepare(config: RunConfig, given: Given = NOTHING) -> tuple[Site, sources.So
         drop=config.engine.drop,
         score_batch=config.evaluate.batch,
     )
+    if config.noise.kind != "none":
+        seed = config.seed if config.noise.seed is None else config.noise.seed
+        annotating = replace(site, build=partial(build, seed=seed), _nets={})
+        site.shards, site.ledger = mislabel(
+            annotating, source, spec, config.noise, seed, given.shelf or Shelf(), partial(_class_room, config), tell
+        )
     return site, source, spec
+
+
+def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]:
+    """An engine for annotators, who have no far end of a wire."""
+    name = "inline" if config.engine.name == "wire" else config.engine.name
+    engine = config.engine.model_copy(update={"name": name})
+    return _engine(config.model_copy(update={"engine": engine}), site, Store(), NOTHING)
 
 
 def _check_device(name: str) -> None:
@@ -213,10 +238,14 @@ def begun(folder: Path, rounds: int | None = None) -> RunConfig:
 
 
 def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None, fresh: bool = False) -> Result:
+    shelf = given.shelf or Shelf(None if fresh else folder)
+    given = replace(given, shelf=shelf)
     with one_thread():
         site, source, spec = prepare(config, given)
         if fresh and folder is not None:  # only now, so that a mistake leaves no folder behind
             _make_folder(folder, config)
+        if folder is not None and site.ledger is not None and site.ledger.soft_labels:
+            shelf.save(site.ledger.soft_labels, folder)
         store = Store(folder / CHECKPOINT if folder is not None and config.checkpoint.every else None)
         with _engine(config, site, store, given) as engine:
             return _rounds(config, folder, site, source, spec, engine, store, progress)
@@ -231,7 +260,7 @@ def _engine(config: RunConfig, site: Site, store: Store, given: Given) -> Iterat
         if given.method is not None and given.method != registry.build(config.method):
             raise UserError("engine 'wire' builds methods by name at the far end; register yours, or use 'pool'")
         written, data = configuration.dumps(config), given.source or load_source(config)
-        engine = Wire(site, store, lambda: _rebuilt(written, Given(data, given.module), site))
+        engine = Wire(site, store, lambda: _rebuilt(written, Given(data, given.module, shelf=given.shelf), site))
     else:
         engine = Pool(site, store, config.engine.workers)
     try:
@@ -298,7 +327,7 @@ def _rounds(
         if progress is not None:
             progress(line)
     model = server.model_of(site, state)
-    end = evidence.end(config, lines, model, engine, state, spent + time.perf_counter() - began)
+    end = evidence.end(config, site, lines, model, engine, state, spent + time.perf_counter() - began)
     if writer is not None and folder is not None:
         if model is not None:
             _save_weights(model, folder / WEIGHTS)

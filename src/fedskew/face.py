@@ -12,6 +12,7 @@ from fedskew import config as configuration
 from fedskew import record
 from fedskew.config import RunConfig
 from fedskew.errors import UserError, nearest
+from fedskew.sections import Noise
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,6 +52,7 @@ def configure(
     config: str | Path | RunConfig | None = None,
     *,
     partition: str | None = None,
+    noise: str | None = None,
     settings: Iterable[str] = (),
     **flags: Any,
 ) -> RunConfig:
@@ -59,6 +61,8 @@ def configure(
     values = base.model_dump()
     if partition is not None:
         values["partition"] |= configuration.Partition.parse(partition)
+    if noise is not None:
+        values["noise"] |= Noise.parse(noise)
     for flag, value in flags.items():
         if flag not in FLAGS:
             raise UserError(f"there is no option '{flag}'{nearest(flag, FLAGS)}")
@@ -129,6 +133,7 @@ def compare(
             experiment.check_free(folder, force)
     given = _given(None, data, model)
     given = replace(given, source=given.source or experiment.load_source(base))
+    given = experiment.sharing(given, None if out is None else Path(out))
     results: dict[str, list[Result]] = {each: [] for each in methods}
     for (each, seed), folder in folders.items():
         config = configure(base, method=each, seed=seed)

@@ -41,6 +41,7 @@ task = _together(
 
 training = _together(
     task,
+    setting("--noise", "Wrong labels: symmetric:RHO, h_idn:RHO, ...; see 'fedskew noise'.", "none"),
     setting("--rounds", "Number of rounds.", "20", int),
     setting("--per-round", "Clients asked in each round.", "everyone", int),
     setting("--epochs", "Local epochs.", "5", int),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -50,6 +51,27 @@ def scores(pieces: Sequence[Tree]) -> dict[str, Any]:
 def recalls(confusion: Tensor) -> Tensor:
     """Per-class recall; NaN for a class the test data does not have."""
     return confusion.diag().double() / confusion.sum(1).double()
+
+
+def memorisation(site: Site, spec: Spec, weights: Tree) -> dict[str, float | None]:
+    """Accuracy on the noisy clients' training samples against observed and true labels; and on the flipped ones alone.
+
+    None where there is no such sample.
+    """
+    ledger, net = site.ledger, site.net(spec)
+    assert ledger is not None
+    touched = np.repeat(ledger.noisy, np.diff(ledger.offsets))
+    rows = torch.from_numpy(touched.nonzero()[0])
+    weights = {name: t.to(net.device) for name, t in weights.items()}
+    guess = np.empty(len(rows), dtype=np.int64)
+    for start in range(0, len(rows), site.score_batch):
+        some = slice(start, start + site.score_batch)
+        x = site.view.eval(site.x[site.shards.index[rows[some]]].to(net.device))
+        guess[some] = net.frozen(weights, x).logits.argmax(1).cpu()
+    wrong = ledger.flipped[touched]
+    found = {"observed": guess == ledger.observed[touched], "true": guess == ledger.true[touched]}
+    found |= {f"flipped_{name}": right[wrong] for name, right in found.items()}
+    return {name: float(right.mean()) if len(right) else None for name, right in found.items()}
 
 
 def client_scores(site: Site, sent: Broadcast, shard: Shard, weights: Tree) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from fedskew import seeds
 from fedskew.data.augment import View
+from fedskew.data.ledger import Ledger
 from fedskew.data.shards import Shards
 from fedskew.models.net import Net
 from fedskew.parts.stages import Plan
@@ -20,7 +22,10 @@ from fedskew.types import Arrays, Broadcast, Shard, Spec, Tree
 
 @dataclass
 class Site:
-    """Everything local work needs beside a broadcast. `drop` is the share of replies that get lost on the way."""
+    """Everything local work needs beside a broadcast. `drop` is the share of replies that get lost on the way.
+
+    The ledger, which knows the true labels, is for evaluation: no view shown to a part has it.
+    """
 
     plan: Plan
     x: Tensor
@@ -32,6 +37,8 @@ class Site:
     precision: str = "float32"
     drop: float = 0.0
     score_batch: int = 500
+    ledger: Ledger | None = None
+    secret: bytes = field(default_factory=lambda: os.environb.get(b"FEDSKEW_SECRET") or os.urandom(32), repr=False)
     _nets: dict[str, Net] = field(default_factory=dict)
 
     def net(self, spec: Spec) -> Net:
@@ -44,7 +51,7 @@ class Site:
     def shard(self, client: int, facts: Tree) -> Shard:
         """A client's data, with corrected labels where it has some."""
         shard = self.shards.shard(client, self.x)
-        return replace(shard, y=facts["labels"]) if "labels" in facts else shard
+        return replace(shard, y=facts["labels"].to(shard.y.device)) if "labels" in facts else shard
 
     def loses(self, sent: Broadcast) -> bool:
         """Whether the reply to this broadcast gets lost."""

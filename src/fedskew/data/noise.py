@@ -1,0 +1,144 @@
+"""Who is noisy and how much, and the ledger of what that did to the labels. Pure numpy, a function of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedskew import seeds
+from fedskew.data.flips import RULES, Client, by_parts, floor
+from fedskew.data.ledger import Ledger
+from fedskew.errors import UserError, nearest
+
+#: Asymmetric noise that papers use; classes not named keep their labels.
+MAPPINGS: dict[str, tuple[int, dict[int, int]]] = {
+    "cifar10": (10, {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}),
+    "mnist": (10, {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}),
+}
+#: The superclass of each of CIFAR-100's classes.
+_CIFAR100 = (
+    4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10,
+    12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16,
+    12, 1, 9, 19, 2, 10, 0, 1, 16, 12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14,
+    13,
+)  # fmt: skip
+
+
+def _next_in_superclass() -> dict[int, int]:
+    families = [np.flatnonzero(np.equal(_CIFAR100, family)).tolist() for family in range(20)]
+    return {label: family[(i + 1) % 5] for family in families for i, label in enumerate(family)}
+
+
+MAPPINGS["cifar100"] = (100, _next_in_superclass())
+
+
+def rates(
+    who: str,
+    clients: int,
+    seed: int,
+    *,
+    rho: float = 0.0,
+    low: float = 0.0,
+    high: float = 1.0,
+    given: Sequence[float] | None = None,
+    legacy: bool = False,
+) -> np.ndarray:
+    """Each client's rate eta_k, 0 for clean ones.
+
+    exact: floor(rho K) clients, rates U(low, high); bernoulli: each with chance rho; ramp: the first floor(rho K), from
+    low up in equal steps that never reach high; explicit: as given. `legacy` is FedNoRo's own stream for exact.
+    """
+    many = floor(rho * clients)
+    eta = np.zeros(clients)
+    if who == "explicit":
+        eta[:] = given
+    elif who == "ramp":
+        eta[:many] = low + (high - low) / max(many, 1) * np.arange(many)
+    elif legacy:
+        stream = np.random.RandomState(seed)
+        noisy = np.arange(clients) < many
+        stream.shuffle(noisy)
+        eta = np.where(noisy, low + (high - low) * stream.random_sample(clients), 0.0)
+    else:
+        coins, heights = np.array([seeds.numpy_generator(seed, "noise", "who", k).random(2) for k in range(clients)]).T
+        noisy = coins < rho if who == "bernoulli" else coins.argsort().argsort() < many
+        eta = np.where(noisy, low + (high - low) * heights, 0.0)
+    return eta
+
+
+def mapping(wanted: str | Sequence[int], classes: int) -> np.ndarray:
+    """What each class is taken for, by a paper's name or as a list."""
+    where = "noise 'asymmetric'"
+    if isinstance(wanted, str):
+        if wanted not in MAPPINGS:
+            raise UserError(f"{where}: mapping '{wanted}' is unknown{nearest(wanted, MAPPINGS)}")
+        size, changes = MAPPINGS[wanted]
+        if size != classes:
+            raise UserError(f"{where}: mapping '{wanted}' is for {size} classes, and the data has {classes}")
+        return np.array([changes.get(label, label) for label in range(classes)])
+    if len(wanted) != classes or not all(0 <= label < classes for label in wanted):
+        raise UserError(f"{where}: mapping is {list(wanted)}, and must be {classes} classes of 0..{classes - 1}")
+    return np.array(wanted)
+
+
+def check(kind: str, y: np.ndarray, offsets: np.ndarray, classes: int, eta: np.ndarray, scope: str = "global") -> None:
+    """Refuse what `draw` would refuse, before annotators are trained for it."""
+    for k in np.flatnonzero(eta).tolist():
+        _allowed(kind, k, y[slice(*offsets[k : k + 2].tolist())], classes, scope)
+
+
+def draw(
+    kind: str,
+    y: np.ndarray,
+    offsets: np.ndarray,
+    classes: int,
+    eta: np.ndarray,
+    seed: int,
+    *,
+    scope: str = "global",
+    soft: np.ndarray | None = None,
+    features: Callable[[slice], np.ndarray] | None = None,
+    matrix: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    **options: Any,
+) -> Ledger:
+    """Flip labels; `y`, `soft` and `labels` are in the shards' order, `features` gives samples as rows of numbers.
+
+    Every client has its own stream, so that nobody's flips depend on who else there is.
+    """
+    noisy = eta > 0
+    observed, target = y.copy(), eta.copy()
+    for k in np.flatnonzero(noisy).tolist():
+        rows = slice(*offsets[k : k + 2].tolist())
+        mine = y[rows]
+        allowed = _allowed(kind, k, mine, classes, scope)
+        soft_rows = None if soft is None else soft[rows]
+        if kind == "pdn":
+            assert features is not None
+            soft_rows = by_parts(features(rows), mine, classes, seed)
+        client = Client(k, mine, float(eta[k]), allowed, seeds.numpy_generator(seed, "noise", k), soft_rows)
+        if matrix is not None:
+            options["matrix"] = table = matrix if matrix.ndim == 2 else matrix[k]
+            target[k] = 1 - table[mine, mine].mean()
+        if labels is not None:
+            options["labels"] = labels[rows]
+            target[k] = (labels[rows] != mine).mean()
+        observed[rows] = RULES[kind](client, **options)
+    return Ledger(kind, classes, offsets, y, observed, noisy, target)
+
+
+def _allowed(kind: str, client: int, y: np.ndarray, classes: int, scope: str) -> np.ndarray:
+    """The labels that a client may see: all, or in the local scope those it has."""
+    where = f"noise '{kind}': client {client}"
+    if classes < 2:
+        raise UserError(f"noise '{kind}': the data has {classes} class, and labels can be wrong from 2 on")
+    if len(y) < 2:
+        raise UserError(f"{where} has {len(y)} samples; a noisy client must have 2 or more")
+    present = np.bincount(y, minlength=classes) > 0
+    if scope == "global":
+        return np.ones(classes, dtype=bool)
+    if present.sum() < 2:
+        raise UserError(f"{where} has samples of one class; scope 'local' needs 2 or more, scope 'global' does not")
+    return present

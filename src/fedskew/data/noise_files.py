@@ -1,0 +1,136 @@
+"""Files that noise is made from: soft labels, transition matrices, what people said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedskew.data import files, safe_pickle
+from fedskew.errors import UserError
+
+
+def soft_labels(path: Path, samples: int, classes: int) -> np.ndarray:
+    """Probabilities [samples, classes] from a .npy file, or a CSV whose first column is anything."""
+    where = f"noise.soft_labels: '{path}'"
+    if path.suffix == ".npy":
+        found = _numbers(_npy(path), where)
+    else:
+        heading, rows = _csv(path)
+        found = _numbers([row[1:] for row in ([heading] if _is_numeric(heading[1:]) else []) + rows], where)
+    if found.shape != (samples, classes):
+        shape = " x ".join(map(str, found.shape))
+        raise UserError(f"{where} holds {shape} probabilities, and must hold {samples} x {classes}, one row a sample")
+    for row in np.flatnonzero((found < 0).any(1) | ~(abs(found.sum(1) - 1) < 1e-3))[:1]:
+        raise UserError(f"{where}: row {row} sums to {found[row].sum():g}; rows must be probabilities that sum to 1")
+    return found / found.sum(1, keepdims=True)
+
+
+def matrix(path: Path, classes: int, clients: int) -> np.ndarray:
+    """A transition matrix [classes, classes], or one for each client, from a .json, .csv or .npy file."""
+    where = f"noise.matrix: '{path}'"
+    if path.suffix == ".npy":
+        content: Any = _npy(path)
+    elif path.suffix == ".csv":
+        heading, rows = _csv(path)
+        content = [heading, *rows]
+    else:
+        try:
+            content = json.loads(files.read(path))
+        except ValueError as error:
+            raise UserError(f"{where} is no JSON file ({error})") from None
+    found = _numbers(content, where)
+    if found.shape not in ((classes, classes), (clients, classes, classes)):
+        shape = " x ".join(map(str, found.shape))
+        square = f"{classes} x {classes}"
+        raise UserError(f"{where} is {shape}, and must be {square}, or {clients} x {square}, one for each client")
+    for row in np.argwhere((found < 0).any(-1) | ~(abs(found.sum(-1) - 1) < 1e-6))[:1].tolist():
+        place = ", ".join(map(str, row))
+        total = found[tuple(row)].sum()
+        raise UserError(f"{where}: row {place} sums to {total:g}; rows must be probabilities that sum to 1")
+    return found / found.sum(-1, keepdims=True)
+
+
+def human_labels(path: Path, key: str | None, true: np.ndarray, classes: int) -> np.ndarray:
+    """What people said, one label a sample: from CIFAR-N's own file, a .csv with a heading, or a .npy file.
+
+    `key` is the column to take; where there is a column clean_label, it must agree with the true labels.
+    """
+    where = f"noise.labels: '{path}'"
+    columns = _columns(path)
+    if key is None and len(columns) == 1:
+        (key,) = columns
+    if key not in columns:
+        wanted = "noise.key is not set" if key is None else f"there is no column '{key}' (noise.key)"
+        raise UserError(f"{where}: {wanted}; it has {', '.join(columns)}")
+    found = _whole(columns[key], where)
+    if len(found) != len(true):
+        raise UserError(f"{where} has {len(found)} labels, and the data has {len(true)} training samples")
+    for label in (found.min(), found.max()):
+        if not 0 <= label < classes:
+            raise UserError(f"{where}: label {label} is outside 0..{classes - 1}")
+    clean = columns.get("clean_label")
+    if clean is not None and not np.array_equal(_whole(clean, where), true):
+        raise UserError(f"{where} is in another order than the data: its clean_label is not the data's labels")
+    return found
+
+
+def _columns(path: Path) -> dict[str, Any]:
+    if path.suffix == ".npy":
+        return {path.stem: _npy(path)}
+    if path.suffix == ".csv":
+        heading, rows = _csv(path)
+        return dict(zip(heading, zip(*rows, strict=True), strict=True))
+    content = files.read(path)
+    if zipfile.is_zipfile(io.BytesIO(content)):  # as torch saves
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+            content = archive.read(names[0]) if names else b""
+    return safe_pickle.load_arrays(content, path)
+
+
+def _npy(path: Path) -> Any:
+    try:
+        return np.load(io.BytesIO(files.read(path)), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise UserError(f"'{path}' is damaged or no .npy file of numbers ({error})") from None
+
+
+def _csv(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The first row and the others, which must be as long."""
+    try:
+        rows = [row for row in csv.reader(io.StringIO(files.read(path).decode())) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"'{path}' is no CSV file ({error})") from None
+    if not rows or len({len(row) for row in rows}) > 1:
+        raise UserError(f"'{path}' is no CSV file with the same number of columns in every row")
+    return rows[0], rows[1:]
+
+
+def _is_numeric(row: list[str]) -> bool:
+    try:
+        return bool(np.isfinite(np.array(row, dtype=np.float64)).all())
+    except ValueError:
+        return False
+
+
+def _numbers(values: Any, where: str) -> np.ndarray:
+    try:
+        found = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.array(np.nan)
+    if not np.isfinite(found).all():
+        raise UserError(f"{where} holds something that is no finite number, or rows of different length")
+    return found
+
+
+def _whole(values: Any, where: str) -> np.ndarray:
+    found = _numbers(values, where)
+    if found.ndim != 1 or not len(found) or (found != np.floor(found)).any():
+        raise UserError(f"{where} must hold whole numbers, one a sample")
+    return found.astype(np.int64)

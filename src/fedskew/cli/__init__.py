@@ -6,6 +6,7 @@ import click
 
 from fedskew import __version__
 from fedskew.cli.failures import Group
+from fedskew.cli.noise import noise
 from fedskew.cli.showing import card, data, methods, partition, report
 from fedskew.cli.training import compare, resume, run
 
@@ -16,5 +17,5 @@ def main() -> None:
     """Federated learning when clients' labels are skewed or wrong: train, compare, look."""
 
 
-for command in (run, compare, resume, report, methods, card, partition, data):
+for command in (run, compare, resume, report, methods, card, partition, noise, data):
     main.add_command(command)

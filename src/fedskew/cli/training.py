@@ -105,6 +105,8 @@ def _announce(what: str, config: RunConfig) -> None:
     split = config.partition.name + (f":{getattr(config.partition, needed)}" if needed else "")
     clients = f"{config.per_round or config.partition.clients} of {config.partition.clients} clients in each"
     click.echo(f"{what} on {config.data.name}, {split}: {config.rounds} rounds, {clients}", err=True)
+    if config.noise.kind in ("h_idn", "idn") and config.noise.soft_labels is None:
+        click.echo(f"Annotators, who make the noise, come first: {config.noise.annotator.epochs} epochs", err=True)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import record
+from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.report.comparison import members
 
@@ -67,7 +68,8 @@ def _records(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _names(runs: Sequence[record.Run], paths: Sequence[Path]) -> list[str]:
     """The method, and every other setting in which some of these runs differ."""
-    settings = [dict(_flat(run.header.get("config", {}))) for run in runs]
+    today = dict(_flat(RunConfig().model_dump()))  # what older records do not mention was as the default is now
+    settings = [today | dict(_flat(config)) if (config := run.header.get("config")) else {} for run in runs]
     keys = sorted({key for each in settings for key in each if not key.startswith(_ASIDE)})
     differing = [key for key in keys if len({repr(each.get(key)) for each in settings if each}) > 1]
     names = []

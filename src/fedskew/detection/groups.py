@@ -1,0 +1,126 @@
+"""Who is how likely noisy: one number per client, and two groups of clients that allow for its standard error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from fedskew.detection.chance import between
+
+#: Part of the class's median added to a loss before its logarithm, so that losses near zero do not run away.
+OFFSET = 0.1
+#: Before any client is seen: clean clients' levels differ by PRIOR_SPREAD, believed like PRIOR_CLIENTS observations.
+PRIOR_SPREAD = 0.2
+PRIOR_CLIENTS = 4
+#: At this gap of log losses two groups are as credible as one before the clients' likelihood has its say, and each
+#: tenth more or less is worth so many tenths of STEEPNESS in log odds. Fixed by scripts/detection_calibration.py.
+EVEN_GAP = 0.5
+STEEPNESS = 8.0
+
+_MOST_STEPS = 500
+_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class Levels:
+    """log(loss + offset) = class effect [C] + client level [K], and the variance of each level."""
+
+    level: np.ndarray
+    variance: np.ndarray
+    effect: np.ndarray
+    offset: np.ndarray
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Levels of clean and noisy clients, the spread in each group, the share of noisy ones.
+
+    `two` is the probability that there are two groups at all.
+    """
+
+    clean: float
+    noisy: float
+    spread: float
+    share: float
+    two: float
+
+    def posterior(self, level: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """The probability of belonging to the noisy group if there are two; it rises with the level."""
+        return expit(_log_odds(np.array([self.clean, self.noisy]), self.share, level, variance + self.spread**2))
+
+
+def offsets(mean: np.ndarray) -> np.ndarray:
+    """What is added to the losses of each class."""
+    return OFFSET * np.maximum(np.nanmedian(mean, axis=0), np.finfo(np.float64).tiny)
+
+
+def logs(mean: np.ndarray, se: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log(loss + offset) and its standard error; a loss that privacy noise made negative counts as none."""
+    raised = np.maximum(mean, 0.0) + offset
+    return np.log(raised), se / raised
+
+
+def levels(mean: np.ndarray, se: np.ndarray) -> Levels:
+    """Least squares over the defined cells; a client without a class is compared on the others."""
+    offset = offsets(mean)
+    log, error = logs(mean, se, offset)
+    known = np.isfinite(log)
+    filled = np.where(known, log, 0.0)
+    per_client, per_class = known.sum(axis=1), known.sum(axis=0)
+    # Normal equations of the client levels after the class effects are eliminated; they leave one level free.
+    normal = np.diag(per_client.astype(np.float64)) - (known / per_class) @ known.T
+    right = filled.sum(axis=1) - (known / per_class) @ filled.sum(axis=0)
+    level = np.linalg.pinv(normal, hermitian=True) @ right
+    effect = (filled - np.where(known, level[:, None], 0.0)).sum(axis=0) / per_class
+    variance = np.where(known, error, 0.0) ** 2
+    return Levels(level, variance.sum(axis=1) / per_client**2, effect, offset)
+
+
+def groups(level: np.ndarray, variance: np.ndarray) -> Groups:
+    """Two groups with one spread by expectation and maximisation, weighed against a single group."""
+    ordered = np.sort(level)
+    high = level > ordered[between(ordered).argmax()]
+    centres, spread, share, both = _fit(level, variance, high.astype(np.float64))
+    # Two groups that start alike stay alike, and are one.
+    _, _, _, single = _fit(level, variance, np.full(len(level), 0.5))
+    clean, noisy = centres.tolist()
+    two = float(expit(both - single + STEEPNESS * (noisy - clean - EVEN_GAP)))
+    return Groups(clean, noisy, spread, share, two)
+
+
+def _fit(level: np.ndarray, variance: np.ndarray, noisy: np.ndarray) -> tuple[np.ndarray, float, float, float]:
+    """(centres, spread, share of noisy, log-likelihood) from the clients' first memberships of the noisy group."""
+    prior, clients = PRIOR_CLIENTS * PRIOR_SPREAD**2, len(level) + PRIOR_CLIENTS
+    column, member = level[:, None], np.stack([1 - noisy, noisy], axis=1)
+    centres = member.T @ level / member.sum(axis=0)
+    spread2 = float((member * (column - centres) ** 2).sum() + prior) / clients
+    share, now = _share(noisy), -np.inf
+    for _ in range(_MOST_STEPS):
+        total = variance + spread2
+        odds = _log_odds(centres, share, level, total)
+        clean = -0.5 * (np.log(2 * np.pi * total) + (level - centres[0]) ** 2 / total) + np.log1p(-share)
+        before, now = now, float((clean + np.logaddexp(0.0, odds)).sum())
+        if abs(now - before) < _TOLERANCE:
+            break
+        member = np.stack([expit(-odds), expit(odds)], axis=1)
+        weight = member / total[:, None]
+        centres = weight.T @ level / weight.sum(axis=0)
+        # The true level of a client lies between what was measured and its group's centre.
+        pull = (spread2 / total)[:, None]
+        spread2 = (
+            float((member * ((pull * (column - centres)) ** 2 + pull * variance[:, None])).sum() + prior) / clients
+        )
+        share = _share(member[:, 1])
+    return centres, spread2**0.5, share, now
+
+
+def _share(noisy: np.ndarray) -> float:
+    """With one clean and one noisy client more than there are, so that neither group vanishes."""
+    return float((noisy.sum() + 1) / (len(noisy) + 2))
+
+
+def _log_odds(centres: np.ndarray, share: float, level: np.ndarray, total: np.ndarray) -> np.ndarray:
+    clean, noisy = centres
+    return np.log(share / (1 - share)) + (noisy - clean) * (level - (clean + noisy) / 2) / total

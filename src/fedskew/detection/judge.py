@@ -1,0 +1,356 @@
+"""From what clients report to a verdict: is anybody noisy, who, how surely, and because of which classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from fedskew.detection import chance, mixture
+from fedskew.detection.cells import Cells, filled, normalised
+from fedskew.detection.groups import Groups, groups, levels, logs
+from fedskew.errors import UserError
+
+Verdict = Literal["none", "some", "inconclusive", "insufficient"]
+Status = Literal["clean", "suspect", "noisy", "unknown"]
+
+STATUSES: tuple[Status, ...] = ("clean", "suspect", "noisy", "unknown")
+
+#: Fewer clients than this cannot be told apart in two groups.
+FEWEST_CLIENTS = 6
+#: The winning set's share of the votes from which on the mixture fits agree; without noise it is about 0.2.
+AGREED = 0.4
+#: The probability of two groups from which on they are believed.
+BELIEVED = 0.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to judge. `min_count`: cells with fewer samples are treated as missing; `exclude`: classes left out.
+
+    `suspect` and `noisy` are the probabilities from which on a client has that status.
+    """
+
+    seeds: int = 9
+    covariance: mixture.Covariance = "full"
+    level: float = 0.05
+    min_count: int = 5
+    suspect: float = 0.2
+    noisy: float = 0.8
+    exclude: tuple[int, ...] = ()
+    simulations: int = 499
+
+    def __post_init__(self) -> None:
+        if self.covariance not in ("full", "diag"):
+            raise UserError(f"detection: covariance is '{self.covariance}' and must be 'full' or 'diag'")
+        for name in ("seeds", "simulations"):
+            if getattr(self, name) < 1:
+                raise UserError(f"detection: {name} is {getattr(self, name)} and must be at least 1")
+        if not 0 < self.level < 1:
+            raise UserError(f"detection: level is {self.level} and must lie between 0 and 1")
+        if not 0 <= self.suspect <= self.noisy <= 1:
+            raise UserError(
+                f"detection: suspect is {self.suspect} and noisy is {self.noisy}; they must be ordered within [0, 1]"
+            )
+
+
+DEFAULTS = Options()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A judgement, frozen: what a client that joins later is scored against. Arrays are [C], nan if dropped."""
+
+    verdict: Verdict
+    minimum: np.ndarray
+    maximum: np.ndarray
+    effect: np.ndarray
+    offset: np.ndarray
+    groups: Groups
+    suspect: float
+    noisy: float
+
+    def status(self, probability: float) -> Status:
+        """Nobody is called noisy where the federation as a whole is not."""
+        if np.isnan(probability):
+            return "unknown"
+        if probability >= self.noisy and self.verdict == "some":
+            return "noisy"
+        return "suspect" if probability >= self.suspect else "clean"
+
+    def as_json(self) -> dict[str, Any]:
+        return _plain(vars(self) | {"groups": vars(self.groups)})
+
+    @classmethod
+    def from_json(cls, written: dict[str, Any]) -> Reference:
+        """The reference that `as_json` wrote."""
+        arrays = {
+            name: np.array(written[name], dtype=np.float64) for name in ("minimum", "maximum", "effect", "offset")
+        }
+        inner = {name: np.nan if value is None else value for name, value in written["groups"].items()}
+        return cls(**{**written, **arrays, "groups": Groups(**inner)})
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`noisy` is the set to train with, empty unless the verdict is `some`; `voted` is FedNoRo's own set.
+
+    `gap`: how many times higher the losses of the noisy group are; `two_groups`: the probability that there are two
+    groups; `bic`: BIC of one component less that of two. All are nan where the verdict is `insufficient`.
+    """
+
+    verdict: Verdict
+    noisy: np.ndarray
+    voted: np.ndarray
+    vote_share: float
+    bic: float
+    p_value: float
+    gap: float
+    two_groups: float
+    probability: np.ndarray
+    status: list[Status]
+    warnings: list[str]
+    reference: Reference
+    sets: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
+    options: Options = DEFAULTS
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists and numbers; None stands for nan."""
+        return _plain(vars(self) | {"reference": self.reference.as_json(), "options": vars(self.options)})
+
+
+@dataclass(frozen=True)
+class _Usable:
+    """The rows and columns that detection rests on, and what is to be said about the others."""
+
+    clients: np.ndarray
+    classes: np.ndarray
+    mean: np.ndarray
+    se: np.ndarray
+    warnings: list[str]
+
+
+def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement:
+    """A function of its arguments. The seed is that of the simulated null only; the vote has seeds 0, 1, ..."""
+    usable = _usable(cells, options)
+    total = len(cells.mean)
+    if len(usable.clients) < FEWEST_CLIENTS:
+        few = f"{len(usable.clients)} clients with usable losses are too few to judge, which takes {FEWEST_CLIENTS}"
+        return _insufficient(cells, [*usable.warnings, few], options)
+    matrix = normalised(filled(usable.mean)[0])
+    vote = mixture.vote(matrix, options.seeds, options.covariance)
+    gain = mixture.bic(matrix, 1, options.seeds) - mixture.bic(matrix, 2, options.seeds)
+    p = chance.p_value(usable.mean, usable.se, options.simulations, seed)
+    found = levels(usable.mean, usable.se)
+    parted = groups(found.level, found.variance)
+    posterior = parted.posterior(found.level, found.variance)
+    verdict = _verdict(p < options.level, parted.two >= BELIEVED, vote.share >= AGREED)
+    if not vote.noisy.any() or not (posterior > 0.5).any():
+        verdict = "none"
+
+    def all_classes(values: np.ndarray) -> np.ndarray:
+        return _spread_out(values, usable.classes, cells.mean.shape[1])
+
+    reference = Reference(
+        verdict,
+        all_classes(np.nanmin(usable.mean, axis=0)),
+        all_classes(np.nanmax(usable.mean, axis=0)),
+        all_classes(found.effect),
+        all_classes(found.offset),
+        parted,
+        options.suspect,
+        options.noisy,
+    )
+    probability = _spread_out(parted.two * posterior, usable.clients, total)
+    return Judgement(
+        verdict=verdict,
+        noisy=_spread_out(posterior > 0.5, usable.clients, total) == 1 if verdict == "some" else np.zeros(total, bool),
+        voted=_spread_out(vote.noisy, usable.clients, total) == 1,
+        vote_share=vote.share,
+        bic=gain,
+        p_value=p,
+        gap=float(np.exp(parted.noisy - parted.clean)),
+        two_groups=parted.two,
+        probability=probability,
+        status=[reference.status(each) for each in probability],
+        warnings=usable.warnings,
+        reference=reference,
+        sets=[(tuple(usable.clients[list(members)].tolist()), votes) for members, votes in vote.sets],
+        options=options,
+    )
+
+
+def _verdict(unlikely: bool, apart: bool, agreed: bool) -> Verdict:
+    """Three witnesses: beyond chance, far apart, found by most fits. Clean sites often have one on their side."""
+    witnesses = unlikely + apart + agreed
+    return "some" if witnesses == 3 else "inconclusive" if witnesses == 2 else "none"
+
+
+def _usable(cells: Cells, options: Options) -> _Usable:
+    """Without thin cells, excluded classes, classes that nobody has, and clients that cannot be judged."""
+    classes = cells.mean.shape[1]
+    wrong = [c for c in options.exclude if not 0 <= c < classes]
+    if wrong:
+        raise UserError(f"detection: class {wrong[0]} cannot be excluded; the classes are 0 to {classes - 1}")
+    notes = []
+    broken = (~np.isfinite(cells.mean) & (cells.count >= max(options.min_count, 1))).any(axis=1)
+    broken |= np.isinf(cells.mean).any(axis=1)
+    enough = np.isfinite(cells.mean) & (cells.count >= options.min_count) & ~broken[:, None]
+    enough[:, list(options.exclude)] = False
+    silent = ~enough.any(axis=1) & ~broken
+    kept = np.flatnonzero(enough.any(axis=0))
+    dropped = [c for c in range(classes) if c not in kept and c not in options.exclude]
+    for what, who in (("has a loss that is not finite", broken), ("has no cell with enough samples", silent)):
+        notes += [f"client {k} {what} and is not judged" for k in np.flatnonzero(who)]
+    notes += [f"no client has enough samples of class {c}; it is left out" for c in dropped]
+    rows = np.flatnonzero(enough.any(axis=1))
+    mean = np.where(enough, cells.mean, np.nan)[np.ix_(rows, kept)]
+    se, count = cells.se[np.ix_(rows, kept)], cells.count[np.ix_(rows, kept)]
+    return _Usable(rows, kept, mean, chance.moderated(mean, se, count), notes)
+
+
+def _insufficient(cells: Cells, warnings: list[str], options: Options) -> Judgement:
+    clients, classes = cells.mean.shape
+    nothing, nobody = np.full(classes, np.nan), np.zeros(clients, dtype=bool)
+    nan = float("nan")
+    unknown = Groups(nan, nan, nan, nan, nan)
+    reference = Reference("insufficient", nothing, nothing, nothing, nothing, unknown, options.suspect, options.noisy)
+    return Judgement(
+        verdict="insufficient",
+        noisy=nobody,
+        voted=nobody,
+        vote_share=nan,
+        bic=nan,
+        p_value=nan,
+        gap=nan,
+        two_groups=nan,
+        probability=np.full(clients, nan),
+        status=["unknown"] * clients,
+        warnings=warnings,
+        reference=reference,
+        options=options,
+    )
+
+
+# ---- afterwards -----------------------------------------------------------------------------------------------------
+
+
+def score_newcomer(reference: Reference, mean_row: np.ndarray, se_row: np.ndarray) -> tuple[float, Status]:
+    """(probability, status) of a client that was not there when the reference was made; the others do not move."""
+    log, error = logs(mean_row, se_row, reference.offset)
+    height = log - reference.effect
+    known = np.isfinite(height) & np.isfinite(error)
+    if not known.any():
+        return float("nan"), "unknown"
+    variance = (error[known] ** 2).sum() / known.sum() ** 2
+    found = reference.groups
+    probability = found.two * float(found.posterior(height[known].mean(), variance))
+    return probability, reference.status(probability)
+
+
+def hysteresis(old: np.ndarray, streaks: np.ndarray, new: np.ndarray, h: int) -> tuple[np.ndarray, np.ndarray]:
+    """(status, streaks) after one more detection: a status changes when `h` detections in a row say the same.
+
+    Statuses [K] are numbers in STATUSES; a streak [K, 2] is what was said last and how often in a row, (0, 0) at first.
+    `unknown` says nothing, and gives way to anything at once.
+    """
+    unknown = STATUSES.index("unknown")
+    said, times = streaks.T
+    again = np.where(new == said, times + 1, 1)
+    told = np.stack([new, again], axis=1)
+    changes = (again >= h) | (old == unknown)
+    heard = new != unknown
+    return np.where(heard & changes, new, old), np.where(heard[:, None], told, streaks)
+
+
+def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
+    """Per client: its losses class by class against the others', and what the verdict on it rests on.
+
+    `rank` 1 is the highest loss of the class; `z` is robust (median and MAD over clients); `without` is the change of
+    the probability when the class is left out; `drivers` are the classes on the noisy side, the furthest first.
+    """
+    options, reference = judgement.options, judgement.reference
+    usable = _usable(cells, options)
+    clients, classes = cells.mean.shape
+    mean = np.full((clients, classes), np.nan)
+    mean[np.ix_(usable.clients, usable.classes)] = usable.mean
+    middle = np.nanmedian(usable.mean, axis=0) if usable.mean.size else np.empty(0)
+    mad = 1.4826 * np.nanmedian(np.abs(usable.mean - middle), axis=0) if usable.mean.size else np.empty(0)
+    z = (mean - _spread_out(middle, usable.classes, classes)) / _spread_out(
+        np.where(mad > 0, mad, np.nan), usable.classes, classes
+    )
+    rank = 1 + (mean[None] > mean[:, None]).sum(axis=1)
+    excess = logs(mean, mean, reference.offset)[0] - reference.effect
+    halfway = (reference.groups.clean + reference.groups.noisy) / 2
+    without = {c: _probability_without(cells, options, c) - judgement.probability for c in usable.classes.tolist()}
+    nearest = _nearest_clean(mean, judgement)
+    told = []
+    for k in range(clients):
+        known = np.flatnonzero(np.isfinite(mean[k])).tolist()
+        drivers = [c for c in sorted(known, key=lambda c: -excess[k, c]) if excess[k, c] > halfway]
+        rows = [
+            {
+                "class": c,
+                "mean": mean[k, c],
+                "rank": rank[k, c],
+                "z": z[k, c],
+                "count": cells.count[k, c],
+                "without": without[c][k],
+            }
+            for c in known
+        ]
+        told.append(
+            _plain(
+                {
+                    "client": k,
+                    "status": judgement.status[k],
+                    "probability": judgement.probability[k],
+                    "classes": rows,
+                    "drivers": drivers,
+                    "nearest_clean": nearest[k],
+                }
+            )
+        )
+    return told
+
+
+def _probability_without(cells: Cells, options: Options, left_out: int) -> np.ndarray:
+    usable = _usable(cells, replace(options, exclude=(*options.exclude, left_out)))
+    if len(usable.clients) < FEWEST_CLIENTS:
+        return np.full(len(cells.mean), np.nan)
+    found = levels(usable.mean, usable.se)
+    parted = groups(found.level, found.variance)
+    return _spread_out(parted.two * parted.posterior(found.level, found.variance), usable.clients, len(cells.mean))
+
+
+def _nearest_clean(mean: np.ndarray, judgement: Judgement) -> list[int | None]:
+    """Per client the other, clean one whose normalised losses are nearest over the classes that both have."""
+    low, high = judgement.reference.minimum, judgement.reference.maximum
+    scaled = (mean - low) / np.where(high > low, high - low, 1.0)
+    apart = (scaled[:, None] - scaled[None]) ** 2
+    shared = np.isfinite(apart).sum(axis=2)
+    distance = np.where(shared > 0, np.nansum(apart, axis=2) / np.maximum(shared, 1), np.inf)
+    distance[:, [status != "clean" for status in judgement.status]] = np.inf
+    np.fill_diagonal(distance, np.inf)
+    return [int(row.argmin()) if np.isfinite(row).any() else None for row in distance]
+
+
+def _spread_out(values: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
+    """The values at their places, nan elsewhere."""
+    whole = np.full(length, np.nan)
+    whole[places] = values
+    return whole
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: numbers, lists, dicts; nan becomes None."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

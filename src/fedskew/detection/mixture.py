@@ -1,0 +1,159 @@
+"""Two Gaussian components by expectation and maximisation from a k-means++ start: the same answer on every release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.special import logsumexp
+
+from fedskew.errors import UserError
+
+Covariance = Literal["full", "diag"]
+
+RIDGE = 1e-6
+TOLERANCE = 1e-3
+MOST_STEPS = 100
+#: of 2-means, which needs a handful
+MOST_MOVES = 300
+#: Keeps the weight of an empty component above zero.
+_TINY = 10 * np.finfo(np.float64).eps
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """Weights [G], centres [G, C] and covariances [G, C, C] of G components."""
+
+    weights: np.ndarray
+    centres: np.ndarray
+    covariances: np.ndarray
+
+    def log_joint(self, matrix: np.ndarray) -> np.ndarray:
+        """log(weight * density) of every row under every component, [K, G]."""
+        columns = []
+        for weight, centre, covariance in zip(self.weights, self.centres, self.covariances, strict=True):
+            factor = cholesky(covariance, lower=True)
+            away = solve_triangular(factor, (matrix - centre).T, lower=True)
+            log_norm = np.log(np.diag(factor)).sum() + 0.5 * matrix.shape[1] * np.log(2 * np.pi)
+            columns.append(np.log(weight) - log_norm - 0.5 * (away**2).sum(axis=0))
+        return np.stack(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Who falls into the component with the larger sum of its centre; nobody, if one component is empty."""
+
+    noisy: np.ndarray
+    log_likelihood: float
+    centres: np.ndarray
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The set of noisy clients that most seeds found; `sets` are all sets found with their votes, most first."""
+
+    noisy: np.ndarray
+    share: float
+    sets: list[tuple[tuple[int, ...], int]]
+
+
+def split(matrix: np.ndarray, seed: int, covariance: Covariance = "full") -> Split:
+    """One fit. `log_likelihood` is that of all rows together; `centres` has the noisy component last."""
+    return _fit(matrix, start(matrix, seed), covariance)
+
+
+def vote(matrix: np.ndarray, seeds: int = 9, covariance: Covariance = "full") -> Vote:
+    """One fit per seed 0, 1, ...; the set found most often wins, and of equals the one that the lowest seed found."""
+    if seeds < 1:
+        raise UserError(f"detection with {seeds} seeds cannot vote; take at least 1")
+    votes: dict[tuple[int, ...], int] = {}
+    for label, times in _starts(matrix, seeds):
+        found = tuple(np.flatnonzero(_fit(matrix, label, covariance).noisy).tolist())
+        votes[found] = votes.get(found, 0) + times
+    sets = sorted(votes.items(), key=lambda found: -found[1])
+    noisy = np.zeros(len(matrix), dtype=bool)
+    noisy[list(sets[0][0])] = True
+    return Vote(noisy, sets[0][1] / seeds, sets)
+
+
+def split_1d(values: np.ndarray, seed: int, larger_is_noisy: bool = True) -> np.ndarray:
+    """Who is noisy by one number per client; nan is never noisy."""
+    known = np.isfinite(values)
+    noisy = np.zeros(len(values), dtype=bool)
+    if known.sum() > 1:
+        column = values[known, None]
+        noisy[known] = split(column if larger_is_noisy else -column, seed).noisy
+    return noisy
+
+
+def bic(matrix: np.ndarray, components: Literal[1, 2], seeds: int = 9, covariance: Covariance = "diag") -> float:
+    """Bayesian information criterion of one component, or of the best two that the seeds find; the lower the better."""
+    clients, classes = matrix.shape
+    labels = [np.zeros(clients, dtype=np.int64)] if components == 1 else [x for x, _ in _starts(matrix, seeds)]
+    log_likelihood = max(em(matrix, np.eye(components)[label], covariance)[1] for label in labels)
+    spread = classes * (classes + 1) // 2 if covariance == "full" else classes
+    parameters = components * (classes + spread) + components - 1
+    return float(-2 * log_likelihood + parameters * np.log(clients))
+
+
+def _starts(matrix: np.ndarray, seeds: int) -> list[tuple[np.ndarray, int]]:
+    """The different starts that seeds draw, by lowest seed, and how many draw each; a fit depends on nothing else."""
+    drawn: dict[bytes, tuple[np.ndarray, int]] = {}
+    for seed in range(seeds):
+        label = start(matrix, seed)
+        _, times = drawn.get(label.tobytes(), (label, 0))
+        drawn[label.tobytes()] = (label, times + 1)
+    return list(drawn.values())
+
+
+def _fit(matrix: np.ndarray, label: np.ndarray, covariance: Covariance) -> Split:
+    found, log_likelihood = em(matrix, np.eye(2)[label], covariance)
+    order = np.argsort(found.centres.sum(axis=1), kind="stable")
+    noisy = found.log_joint(matrix).argmax(axis=1) == order[1]
+    if noisy.all():
+        noisy = np.zeros_like(noisy)
+    return Split(noisy, log_likelihood, found.centres[order])
+
+
+def start(matrix: np.ndarray, seed: int) -> np.ndarray:
+    """Labels 0 and 1 of 2-means from two centres drawn by k-means++."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    first = matrix[rng.integers(len(matrix))]
+    chances = ((matrix - first) ** 2).sum(axis=1)
+    if chances.sum() == 0:
+        return np.zeros(len(matrix), dtype=np.int64)
+    centres = np.stack([first, matrix[rng.choice(len(matrix), p=chances / chances.sum())]])
+    label = np.full(len(matrix), -1)
+    for _ in range(MOST_MOVES):
+        nearest = ((matrix[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+        if (nearest == label).all() or nearest.all() or not nearest.any():
+            break
+        label = nearest
+        centres = np.stack([matrix[label == g].mean(axis=0) for g in (0, 1)])
+    return nearest
+
+
+def em(matrix: np.ndarray, shares: np.ndarray, covariance: Covariance) -> tuple[Gaussians, float]:
+    """(components, log-likelihood of all rows) from the shares [K, G] that each component starts with."""
+    found, before = _maximised(matrix, shares, covariance), -np.inf
+    for _ in range(MOST_STEPS):
+        joint = found.log_joint(matrix)
+        each = logsumexp(joint, axis=1, keepdims=True)
+        found = _maximised(matrix, np.exp(joint - each), covariance)
+        now = float(each.mean())
+        if abs(now - before) < TOLERANCE:
+            break
+        before = now
+    return found, float(logsumexp(found.log_joint(matrix), axis=1).sum())
+
+
+def _maximised(matrix: np.ndarray, shares: np.ndarray, covariance: Covariance) -> Gaussians:
+    held = shares.sum(axis=0) + _TINY
+    centres = shares.T @ matrix / held[:, None]
+    away = matrix[None] - centres[:, None]
+    spread = np.einsum("kg,gki,gkj->gij", shares, away, away) / held[:, None, None]
+    if covariance == "diag":
+        spread *= np.eye(matrix.shape[1])
+    return Gaussians(held / held.sum(), centres, spread + RIDGE * np.eye(matrix.shape[1]))

@@ -43,7 +43,7 @@ class SecondView(Inputs):
 
 
 def rotated(x: Tensor, angle: Tensor, side: Tensor) -> Tensor:
-    """Images turned by angles in radians and mirrored left to right where `side` is -1; uncovered corners are zero."""
+    """Images mirrored left to right where `side` is -1, then turned by angles in radians; outside it is 0."""
     height, width = x.shape[2:]
     cos, sin, none = angle.cos(), angle.sin(), torch.zeros_like(angle)
     # coordinates run from -1 to 1 in both directions: width / height keeps oblong images from being sheared

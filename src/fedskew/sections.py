@@ -110,8 +110,10 @@ class Noise(Section):
             fields |= {"low": None, "high": None}
         if not colon:
             return fields
+        if kind == "none":
+            raise UserError(f"noise '{text}' should be 'none': it takes no parameter")
         try:
-            return fields | {"who": values["who"], "rates": None, "rho": float(number or kind)}
+            return fields | {"who": values["who"], "rates": None, "rho": float(number)}
         except ValueError:
             raise UserError(f"noise '{text}' should be '{kind}:rho', for example '{kind}:0.4'") from None
 

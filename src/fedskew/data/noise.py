@@ -140,5 +140,5 @@ def _allowed(kind: str, client: int, y: np.ndarray, classes: int, scope: str) ->
     if scope == "global":
         return np.ones(classes, dtype=bool)
     if present.sum() < 2:
-        raise UserError(f"{where} has samples of one class; scope 'local' needs 2 or more, scope 'global' does not")
+        raise UserError(f"{where} has samples of one class; scope 'local' needs 2 or more")
     return present

@@ -1,0 +1,127 @@
+"""`fedskew noise`, and the sentences that wrong noise ends in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fedskew import face
+from fedskew.cli import main
+from fedskew.report import noise as drawing
+
+SMALL = ["--clients", "5", "--engine", "inline"]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("FEDSKEW_DATA", "FEDSKEW_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def fedskew(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def succeed(*arguments: str) -> str:
+    result = fedskew(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def complaint(*arguments: str) -> str:
+    """The one sentence that wrong arguments end in."""
+    result = fedskew(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_tables_and_picture() -> None:
+    text = succeed("noise", *SMALL, "--noise", "pairflip:0.4", "--out", "flips.png")
+    for expected in ("noisy client", "true \\ observed", "true label", "2 of 5", "flips.png"):
+        assert expected in text
+    assert Path("flips.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert not Path("runs").exists()
+
+
+def test_json_agrees_with_the_run() -> None:
+    given = [*SMALL, "--noise", "pairflip:0.4", "--seed", "3"]
+    found = json.loads(succeed("noise", *given, "--json"))
+    assert found["kind"] == "pairflip" and len(found["noisy"]) == 2
+    for true, row in enumerate(found["flips"]):
+        assert sum(row) == row[(true + 1) % 10]
+    assert sum(map(sum, found["flips"])) > 10
+    for each in found["examples"]:
+        assert int(each["observed"]) == (int(each["true"]) + 1) % 10
+        assert each["client"] in found["noisy"]
+    assert len(found["examples"]) == 8
+    succeed("run", *given, "--rounds", "1", "--epochs", "1", "--out", "mine")
+    header = face.load("mine").header
+    assert header["shards"] == found["digest"]
+    assert header["noise"] == {key: found[key] for key in header["noise"]}
+
+
+def test_many_clients_and_classes_are_cut_short() -> None:
+    text = succeed(
+        "noise", "--dataset", "synthetic", "--clients", "100", "--partition", "iid", "--noise", "symmetric:0.9",
+        "--set", "data.options.classes=30", "--set", "data.options.samples=3000", "--out", "many.svg",
+    )  # fmt: skip
+    assert "... and 50 more; --json shows them all." in text
+    assert "times" in text and "true \\ observed" not in text
+
+
+def test_nobody_noisy_shows_an_empty_table() -> None:
+    text = succeed("noise", *SMALL, "--noise", "symmetric:0.1", "--out", "none.png")
+    assert "0 of 5" in text and "0 of 1,442 (0.0 %)" in text
+
+
+def test_the_picture_has_what_the_record_has() -> None:
+    noise = {"realised": [0.0, 0.5], "target": [0.0, 0.6], "noisy": [1], "flips": [[0, 3], [2, 0]]}
+    left, right, *_ = drawing.picture(noise, ["cat", "dog"]).axes
+    assert [text.get_text() for text in left.texts] == ["3", "2"]
+    assert [tick.get_text() for tick in left.get_yticklabels()] == ["cat", "dog"]
+    assert [bar.get_height() for bar in right.patches] == [0.0, 50.0]
+    assert right.lines[0].get_xydata().tolist() == [[1.0, 60.0]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "noise.kind is 'none', so no label is wrong; say which, for example --noise symmetric:0.4"),
+        (["--noise", "symetric:0.4"], "noise 'symetric' is unknown; did you mean 'symmetric'?"),
+        (["--noise", "symmetric:1.4"], "config key 'noise.rho' is 1.4; it should be less than or equal to 1"),
+        (
+            ["--noise", "symmetric:0.4", "--set", "noise.low=0.9"],
+            "config key 'noise.low' is 0.9, above 'noise.high', which is 0.5; it should not be",
+        ),
+        (
+            ["--noise", "asymmetric:0.4", "--set", "noise.mapping=cifar11"],
+            "noise 'asymmetric': mapping 'cifar11' is unknown; did you mean 'cifar10'?",
+        ),
+        (
+            ["--noise", "h_idn:0.4", "--set", "noise.soft_labels=soft.csv"],
+            "noise.soft_labels: 'soft.csv' holds 2 x 2 probabilities, and must hold 1442 x 10, one row a sample",
+        ),
+        (
+            ["--noise", "transition:0.4", "--set", "noise.matrix=matrix.csv"],
+            "noise.matrix: 'matrix.csv': row 3 sums to 0.5; rows must be probabilities that sum to 1",
+        ),
+        (
+            ["--noise", "human:0.4", "--set", "noise.labels=said.csv"],
+            "noise.labels: 'said.csv' has 2 labels, and the data has 1442 training samples",
+        ),
+        (["--noise", "pairflip:0.4", "--out", "flips.xyz"], "picture 'flips.xyz' should end in .png, .svg or .pdf"),
+    ],
+)
+def test_mistakes(arguments: list[str], sentence: str) -> None:
+    Path("soft.csv").write_text("a,0.5,0.5\nb,1,0\n")
+    rows = [[1.0 if i == j else 0.0 for j in range(10)] for i in range(10)]
+    rows[3][3] = 0.5
+    Path("matrix.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
+    Path("said.csv").write_text("said\n1\n2\n")
+    assert complaint("noise", *SMALL, *arguments) == f"Error: {sentence}"

@@ -31,6 +31,7 @@ from fedskew.errors import UserError
 from fedskew.methods import registry
 from fedskew.models import registry as networks
 from fedskew.parts import compose
+from fedskew.parts.protocol import whole
 from fedskew.parts.stages import Method
 from fedskew.types import Spec, Task, Tree
 from fedskew.work import checkpoint, server
@@ -234,7 +235,18 @@ def begun(folder: Path, rounds: int | None = None) -> RunConfig:
         return config
     if rounds < config.rounds:
         raise UserError(f"rounds is {rounds}, but the run in '{folder}' was made for {config.rounds}; give more")
+    if rounds > config.rounds:
+        _check_unpaced(registry.build(config.method), config.rounds)
     return configuration.override(config, [f"rounds={rounds}"])
+
+
+def _check_unpaced(method: Method, rounds: int) -> None:
+    for part in (each for stage in method.stages for outer in stage.parts for each in whole(outer)):
+        if part.paced:
+            raise UserError(
+                f"method '{method.expression}' was run for {rounds} rounds, and {part.name} goes by that number: more "
+                "rounds would be another run; begin a new one"
+            )
 
 
 def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None, fresh: bool = False) -> Result:

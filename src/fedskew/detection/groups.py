@@ -80,9 +80,10 @@ def levels(mean: np.ndarray, se: np.ndarray) -> Levels:
 
 def groups(level: np.ndarray, variance: np.ndarray) -> Groups:
     """Two groups with one spread by expectation and maximisation, weighed against a single group."""
-    ordered = np.sort(level)
-    high = level > ordered[between(ordered).argmax()]
-    centres, spread, share, both = _fit(level, variance, high.astype(np.float64))
+    order = np.argsort(level, kind="stable")
+    high = np.zeros(len(level))
+    high[order[between(level[order]).argmax() + 1 :]] = 1.0
+    centres, spread, share, both = _fit(level, variance, high)
     # Two groups that start alike stay alike, and are one.
     _, _, _, single = _fit(level, variance, np.full(len(level), 0.5))
     clean, noisy = centres.tolist()

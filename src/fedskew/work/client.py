@@ -181,8 +181,7 @@ def batches(samples: int, effort: Effort, batch_norm: bool, order: torch.Generat
 
 def _local(site: Site, sent: Broadcast, keep: Keep, shard: Shard, net: Net, part: Part) -> Local:
     stage: Stage = site.plan.stage(sent.round)
-    key = site.plan.keys[sent.round.stage].get(part.name, "")
-    memory = keep.memory.get(key)
+    memory = keep.memory.get(site.plan.shown(part, sent.round, keep.memory))
     if memory is None:
         memory = part.init_client(sent.weights, site.plan.task)
     return Local(
@@ -197,6 +196,7 @@ def _local(site: Site, sent: Broadcast, keep: Keep, shard: Shard, net: Net, part
         view=site.view.eval,
         train=stage.train,
         purpose=(site.plan.seed, part.name, sent.turn, sent.client),
+        secret=site.secret,
     )
 
 

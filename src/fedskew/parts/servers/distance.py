@@ -19,14 +19,14 @@ Distance = Literal["sum_of_tensor_norms", "global_l2"]
 
 @dataclass(frozen=True)
 class DistanceAware(Weigh):
-    """N_i exp(-D_i), D_i = d_i / max_k d_k, d_i how far a noisy client is from the nearest clean one (FedNoRo Eqs. 6-8).
+    """N_i exp(-D_i), D_i = d_i / max_k d_k, d_i from a noisy client to the nearest clean one (FedNoRo Eqs. 6-8).
 
     With `soft`, D_i counts as far as the client is thought noisy: N_i exp(-p_i D_i). Without clean or without noisy
     clients in the round it is by samples. An update that is not finite weighs nothing.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"noisy"})
-    individual: ClassVar[Literal["weights"]] = "weights"
+    individual = "weights"
 
     distance: Distance = "sum_of_tensor_norms"
     buffers: bool = True

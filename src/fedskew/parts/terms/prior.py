@@ -1,4 +1,4 @@
-"""Logit adjustment by the client's class prior, and the distillation that FedNoRo puts in its place on noisy clients."""
+"""Logit adjustment by a client's class prior, and the distillation that FedNoRo puts in its place on noisy ones."""
 
 from __future__ import annotations
 

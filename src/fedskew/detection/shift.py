@@ -1,0 +1,119 @@
+"""Label noise told apart from mere shift, and how wrong a client's labels seem to be.
+
+A high loss also comes from another scanner. Noise shows where the model is sure and the label says otherwise; shift
+shows in the features, where labels are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Reading = Literal["none", "noise", "shift", "both"]
+
+#: features of a client's classes lie so many deviations from those of the others
+FAR = 0.25
+#: and so many times as far as is usual among the clients
+UNUSUAL = 2.0
+#: sure samples of a noisy client contradict their labels so much more often than those of the others
+CONTRADICTED = 0.08
+#: predicted classes with fewer samples say nothing
+LEAST = 5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Per client: distance of its features, share of contradicted sure samples, estimated rate of wrong labels."""
+
+    distance: np.ndarray
+    contradicted: np.ndarray
+    rate: np.ndarray
+    rate_se: np.ndarray
+    confusions: list[list[tuple[int, int, float]]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists; None stands for nan."""
+        numbers = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        plain = {name: [None if np.isnan(v) else v for v in value.tolist()] for name, value in numbers.items()}
+        return plain | {"confusions": [[list(each) for each in client] for client in self.confusions]}
+
+
+def evidence(answers: Mapping[int, Mapping[str, np.ndarray]], clients: int, top: int = 3) -> Evidence:
+    """From what clients told: features/{mean,variance,count} by predicted class, and confusion/joint."""
+    distance, contradicted, rate, rate_se = (np.full(clients, np.nan) for _ in range(4))
+    confusions: list[list[tuple[int, int, float]]] = [[] for _ in range(clients)]
+    told = {client: answer for client, answer in answers.items() if "features/mean" in answer}
+    if told:
+        distance[list(told)] = distances([told[client] for client in told])
+    for client, answer in answers.items():
+        if "confusion/joint" not in answer:
+            continue
+        joint = answer["confusion/joint"]
+        sure = joint.sum()
+        if sure > 0:
+            contradicted[client] = 1 - np.trace(joint) / sure
+        rate[client], rate_se[client], shares = noise_rate(joint, answer["cells/count"])
+        order = np.dstack(np.unravel_index(np.argsort(-shares, axis=None, kind="stable"), shares.shape))[0][:top]
+        confusions[client] = [(int(y), int(b), float(shares[y, b])) for y, b in order if shares[y, b] > 0]
+    return Evidence(distance, contradicted, rate, rate_se, confusions)
+
+
+def distances(features: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+    """How far a client's class means lie from the median client's, in deviations; sampling error is taken off.
+
+    Directions count alike, classes by their samples.
+    """
+    count = np.stack([each["features/count"] for each in features])
+    enough = count >= LEAST
+    mean = np.where(enough[..., None], np.stack([each["features/mean"] for each in features]), np.nan)
+    variance = np.where(enough[..., None], np.stack([each["features/variance"] for each in features]), np.nan)
+    shared = enough.sum(axis=0) >= 3  # a median of two is between them
+    mean, variance, count, enough = mean[:, shared], variance[:, shared], count[:, shared], enough[:, shared]
+    if not shared.any():
+        return np.full(len(features), np.nan)
+    spread = np.nanmedian(variance, axis=0) + np.finfo(np.float64).tiny
+    square = (mean - np.nanmedian(mean, axis=0)) ** 2 / spread - 1 / np.maximum(count, 1)[..., None]
+    weight = np.where(enough, count, 0)
+    held = weight.sum(axis=1)
+    total = (weight * np.where(enough, square.mean(axis=2), 0.0)).sum(axis=1)
+    return np.sqrt(np.maximum(total, 0) / np.where(held > 0, held, np.nan))
+
+
+def noise_rate(joint: np.ndarray, count: np.ndarray) -> tuple[float, float, np.ndarray]:
+    """(share of wrong labels, its standard error, share of samples labelled y and believed b, without the diagonal).
+
+    Rows of the confident joint are scaled to the client's counts of the observed labels (Northcutt et al. 2021).
+    """
+    rows = joint.sum(axis=1)
+    known = (rows > 0) & (count > 0)
+    if not known.any():
+        return np.nan, np.nan, np.zeros_like(joint)
+    weight = np.where(known, count, 0) / count[known].sum()
+    shares = weight[:, None] * joint / np.where(known, rows, 1)[:, None]
+    wrong = 1 - np.diag(joint) / np.where(known, rows, 1)
+    se = np.sqrt(np.sum(np.where(known, weight**2 * wrong * (1 - wrong) / np.where(known, rows, 1), 0)))
+    off = shares * (1 - np.eye(len(joint)))
+    return float(off.sum()), float(se), off
+
+
+def shifted(distance: np.ndarray) -> np.ndarray:
+    """Who stands apart by features."""
+    usual = np.nanmedian(distance) if np.isfinite(distance).any() else np.nan
+    return np.nan_to_num(distance) > max(FAR, UNUSUAL * np.nan_to_num(usual))
+
+
+def explained(evidence: Evidence, flagged: np.ndarray) -> np.ndarray:
+    """Who of the flagged stands apart by features and is not contradicted where the model is sure: shift, not noise."""
+    others = evidence.contradicted[~flagged & np.isfinite(evidence.contradicted)]
+    usual = np.median(others) if len(others) else 0.0
+    return flagged & shifted(evidence.distance) & (evidence.contradicted - usual < CONTRADICTED)
+
+
+def reading(noisy: np.ndarray, apart: np.ndarray) -> Reading:
+    """The federation in one word."""
+    if noisy.any():
+        return "both" if apart.any() else "noise"
+    return "shift" if apart.any() else "none"

@@ -1,0 +1,111 @@
+"""FedNoRo's question at the door of its second stage: whose labels are noisy?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedskew.detection import privacy, shift
+from fedskew.detection.dossier import Dossier
+from fedskew.detection.judge import Judgement, Options
+from fedskew.parts import measures
+from fedskew.parts.protocol import Entry, Settled
+from fedskew.parts.views import Desk, Local
+from fedskew.types import Spec, Tree
+
+#: where the server keeps what it knows of everybody, as JSON in bytes
+DOSSIER = "dossier"
+
+
+@dataclass(frozen=True)
+class Detect(Entry):
+    """Clients report their loss per class; the facts are "noisy" (0 or 1) and "probability" of every client.
+
+    `gate` asks first whether anybody is noisy at all, and takes shift for shift; without it any federation is split
+    in two, as published. Asked again, a client's status changes after `patience` equal verdicts.
+    With `epsilon`, only privatised cells travel: (epsilon, delta) per detection, losses cut at `clip`.
+    """
+
+    asks: ClassVar[bool] = True
+    gives: ClassVar[frozenset[str]] = frozenset({"noisy", "probability"})
+
+    seeds: int = 9
+    covariance: Literal["full", "diag"] = "full"
+    gate: bool = True
+    patience: int = 2
+    epsilon: float | None = None
+    delta: float = 1e-5
+    clip: float = 5.0
+
+    def ask(self, local: Local) -> tuple[Tree, Tree]:
+        if not len(local.shard):
+            return {}, local.facts
+        seen, classes = measures.look(local), local.task.classes
+        if self.epsilon is not None:
+            sigma = privacy.noise_scale(self.epsilon, self.delta)
+            told = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, local.private)}
+        else:
+            told = {
+                "cells/": measures.loss_cells(seen, classes),
+                "scalars/": measures.scalars(seen),
+                "confusion/": measures.confident_joint(seen, classes),
+                "features/": measures.feature_means(seen, classes),
+            }
+        return {prefix + name: t for prefix, each in told.items() for name, t in each.items()}, local.facts
+
+    def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
+        told = {client: {n: t.cpu().numpy() for n, t in a.items()} for client, a in answers.items() if a}
+        before = _read(desk.facts[DOSSIER]) if DOSSIER in desk.facts else None
+        dossier = before or Dossier.empty(desk.task.clients, desk.task.classes)
+        dossier = dossier.heard({client: _under(each, "cells/") for client, each in told.items()})
+        dossier, found = dossier.judged(Options(self.seeds, self.covariance), seed=desk.round.index)
+        evidence = shift.evidence(told, desk.task.clients)
+        flagged = found.noisy if self.gate else found.voted
+        mere = shift.explained(evidence, flagged) if self.gate else np.zeros_like(flagged)
+        dossier, noisy = dossier.settled(flagged & ~mere, self.patience)
+        facts = desk.facts | {
+            "noisy": torch.from_numpy(noisy.astype(np.int64)),
+            "probability": torch.from_numpy(np.nan_to_num(found.probability)),
+            DOSSIER: _written(dossier),
+        }
+        verdict = _verdict(dossier, found, evidence, told) | {
+            "noisy": np.flatnonzero(noisy).tolist(),
+            "reading": shift.reading(flagged & ~mere, shift.shifted(evidence.distance)),
+            "explained_by_shift": np.flatnonzero(mere).tolist(),
+        }
+        if self.epsilon is not None:
+            spent = privacy.composed(self.epsilon, self.delta, dossier.releases)
+            verdict["privacy"] = {"epsilon": spent, "delta": self.delta, "covers": "the indicators only"}
+        return Settled(spec, model, facts, verdict)
+
+
+def _verdict(
+    dossier: Dossier, found: Judgement, evidence: shift.Evidence, told: Mapping[int, Mapping[str, np.ndarray]]
+) -> dict[str, Any]:
+    """What goes into the record: everything that it takes to judge again, and what was found."""
+    scalars = {client: {n: float(v) for n, v in _under(each, "scalars/").items()} for client, each in told.items()}
+    return {
+        "cells": dossier.as_json()["cells"],
+        "age": dossier.age.tolist(),
+        "scalars": {str(client): each for client, each in scalars.items() if each},
+        "judgement": found.as_json(),
+        "evidence": evidence.as_json(),
+    }
+
+
+def _under(told: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): value for name, value in told.items() if name.startswith(prefix)}
+
+
+def _written(dossier: Dossier) -> Tensor:
+    return torch.frombuffer(bytearray(json.dumps(dossier.as_json()).encode()), dtype=torch.uint8)
+
+
+def _read(written: Tensor) -> Dossier:
+    return Dossier.from_json(json.loads(bytes(written.tolist())))

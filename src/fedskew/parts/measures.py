@@ -1,0 +1,117 @@
+"""What a client measures of its own labels with a model it was sent: the answers to FedNoRo's question, and more."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedskew import functional, seeds
+from fedskew.parts.views import Local
+from fedskew.types import Tree
+
+#: lower edges of the buckets in which counts travel
+BUCKETS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000)
+#: into how many random directions features are projected before they travel
+DIRECTIONS = 16
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The client's samples through the model: labels [n], probabilities [n, C], losses [n], projected features."""
+
+    y: Tensor
+    probabilities: Tensor
+    losses: Tensor
+    features: Tensor
+
+
+def look(local: Local) -> Seen:
+    """One pass over the shard in evaluation; plain cross-entropy on raw logits, whatever training adjusts."""
+    directions: Tensor | None = None
+    y, logits, features = [], [], []
+    for out, labels, _ in local.scan(local.weights):
+        if directions is None:  # the same for everybody, so that what travels can be compared
+            shape = (out.features.shape[1], DIRECTIONS)
+            directions = torch.randn(shape, generator=seeds.generator(0, "directions")).to(out.features)
+            directions = directions / math.sqrt(shape[0])
+        y.append(labels)
+        logits.append(out.logits)
+        features.append(out.features @ directions)
+    z = torch.cat(logits)
+    return Seen(
+        torch.cat(y), z.softmax(-1), F.cross_entropy(z.double(), torch.cat(y), reduction="none"), torch.cat(features)
+    )
+
+
+def per_class(values: Tensor, groups: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(counts, means, variances) of values [n] or [n, d] by group, float64; NaN where there is nothing to average."""
+    values = values.double()
+    counts = torch.bincount(groups, minlength=classes).to(values)
+    shape = (classes, *values.shape[1:])
+    per = counts.view(-1, *(1,) * (values.ndim - 1))
+    mean = values.new_zeros(shape).index_add_(0, groups, values) / per
+    square = values.new_zeros(shape).index_add_(0, groups, (values - mean[groups]) ** 2)
+    return counts, mean, square / (per - 1)
+
+
+def bucket(counts: Tensor) -> Tensor:
+    """Counts by the lower edge of their bucket."""
+    edges = torch.tensor(BUCKETS, device=counts.device, dtype=counts.dtype)
+    return edges[torch.bucketize(counts, edges, right=True) - 1]
+
+
+def loss_cells(seen: Seen, classes: int) -> Tree:
+    """Per observed class: mean loss, its standard error, and about how many samples stand behind it."""
+    counts, mean, variance = per_class(seen.losses, seen.y, classes)
+    return {"mean": mean, "se": (variance / counts).sqrt(), "count": bucket(counts)}
+
+
+def private_cells(seen: Seen, classes: int, clip: float, sigma: float, rng: torch.Generator) -> Tree:
+    """The same from noised clipped sums and noised counts; only what is already noised decides what is left out."""
+    losses = seen.losses.clamp(0, clip) / clip
+    sums = torch.stack(
+        [losses.new_zeros(classes).index_add_(0, seen.y, each) for each in (torch.ones_like(losses), losses, losses**2)]
+    )
+    noise = torch.randn(sums.shape, generator=rng, dtype=torch.float64).to(sums)
+    counts, first, second = sums + sigma * noise
+    counts = torch.where(counts >= 4 * sigma, counts, torch.nan)
+    mean = first / counts
+    # the sampling error, and the error that the noise adds
+    variance = (second / counts - mean**2).clamp(min=0) / counts + (1 + mean**2) * (sigma / counts) ** 2
+    return {"mean": clip * mean, "se": clip * variance.sqrt(), "count": bucket(counts.nan_to_num(0.0))}
+
+
+def scalars(seen: Seen, k: int = 20) -> Tree:
+    """FedNoRo's one-number indicators (table 3): loss, confidence in the observed label, dimension; and the entropy."""
+    p = seen.probabilities
+    entropy = -p.xlogy(p).sum(-1)
+    return {
+        "loss": seen.losses.mean(),
+        "confidence": p.gather(1, seen.y[:, None]).double().mean(),
+        "lid": functional.lid(p, k).double().mean(),
+        "entropy": entropy.double().mean(),
+    }
+
+
+def confident_joint(seen: Seen, classes: int) -> Tree:
+    """Counts [observed, believed] of the samples the model is sure of (confident learning, Northcutt et al. 2021).
+
+    Sure is a probability of at least the mean one of the class among the samples labelled so; of several such classes
+    the likeliest is believed.
+    """
+    own = seen.probabilities.gather(1, seen.y[:, None])[:, 0]
+    _, threshold, _ = per_class(own, seen.y, classes)
+    sure = seen.probabilities.double() >= threshold.nan_to_num(math.inf)
+    believed = torch.where(sure, seen.probabilities.double(), -1.0).argmax(1)
+    pairs = (seen.y * classes + believed)[sure.any(1)]
+    return {"joint": torch.bincount(pairs, minlength=classes**2).view(classes, classes).double()}
+
+
+def feature_means(seen: Seen, classes: int) -> Tree:
+    """Without looking at labels: mean and variance of the projected features of what the model takes for each class."""
+    counts, mean, variance = per_class(seen.features, seen.probabilities.argmax(1), classes)
+    return {"mean": mean, "variance": variance, "count": bucket(counts)}

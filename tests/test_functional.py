@@ -817,3 +817,85 @@ def test_paper_form_of_logit_suppression_drifts_and_the_shipped_one_does_not() -
     assert paper[-1] < -100
     assert paper[-1] - paper[300] < 0.9 * (paper[300] - paper[0])  # as fast in the second half as in the first
     assert min(code) > -3
+
+
+# Local dimension, losses of samples and distance (FedCorr) ----------------------------------------------------------
+
+
+def dimension(point: list[float], others: Rows, k: int) -> float:
+    """The formula in plain Python."""
+    r = sorted(math.dist(point, other) for other in others)[:k]
+    if 0 in r:
+        return 0.0
+    return -len(r) / (sum(math.log(each / (r[-1] + 1e-6)) for each in r) + 1e-6)
+
+
+def test_golden_dimension() -> None:
+    # distances (1, 2, 4) from the first point: 3 / (log 4 + log 2)
+    points = torch.tensor([[0.0], [1.0], [2.0], [4.0]])
+    assert L.lid(points, 3)[0].item() == pytest.approx(1.442695, abs=5e-6)
+    # there are but three others: 20 neighbours are 3, also in the numerator
+    assert torch.equal(L.lid(points, 20), L.lid(points, 3))
+    # the two nearest, at 1 and 2: 2 / log 2
+    assert L.lid(points, 2)[0].item() == pytest.approx(2 / math.log(2), abs=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(3, 12), st.integers(2, 14), st.integers(0, 10**6))
+def test_dimension_against_its_plain_twin(n: int, k: int, seed: int) -> None:
+    p = torch.randn(n, 4, generator=torch.Generator().manual_seed(seed)).softmax(-1)
+    rows = p.double().tolist()
+    twin = [dimension(row, rows[:i] + rows[i + 1 :], k) for i, row in enumerate(rows)]
+    assert L.lid(p, k).tolist() == pytest.approx(twin, rel=1e-3)
+
+
+def test_dimension_is_computed_in_pieces_of_one_whole() -> None:
+    p = torch.randn(501, 3, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    rows = p.double().tolist()
+    found = L.lid(p, 5)
+    assert found.shape == (501,)
+    for i in (0, 499, 500):
+        assert found[i].item() == pytest.approx(dimension(rows[i], rows[:i] + rows[i + 1 :], 5), rel=1e-3)
+
+
+def test_dimension_of_equal_outputs_is_zero() -> None:
+    assert L.lid(torch.full((30, 4), 0.25)).tolist() == [0] * 30
+    found = L.lid(torch.tensor([[0.0], [0.0], [1.0], [3.0]]), 3)
+    assert found[:2].tolist() == [0, 0] and (found[2:] > 0).all()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_dimension_needs_two_neighbours(n: int) -> None:
+    assert L.lid(torch.eye(3)[:n]).tolist() == [0] * n
+
+
+def test_outputs_that_fill_more_directions_have_more_dimensions() -> None:
+    dice = torch.Generator().manual_seed(0)
+    line = torch.cat((torch.rand(400, 1, generator=dice), torch.zeros(400, 2)), dim=1)
+    cube = torch.rand(400, 3, generator=dice)
+    assert L.lid(line).mean().item() == pytest.approx(1, abs=0.2)
+    assert L.lid(cube).mean().item() == pytest.approx(3, abs=0.6)
+
+
+def test_losses_of_samples_by_hand() -> None:
+    p = torch.tensor([[0.7, 0.2, 0.1]])
+    z, y = p.log(), torch.tensor([0])
+    assert L.sample_losses(z, y, "paper").item() == pytest.approx(-math.log(0.7), rel=1e-5)
+    again = math.log(math.exp(0.7) + math.exp(0.2) + math.exp(0.1)) - 0.7
+    assert L.sample_losses(z, y).item() == pytest.approx(again, rel=1e-5)
+    # a sure network, right and wrong: log(e + 2) - 1 and log(e + 2)
+    sure = L.sample_losses(torch.tensor([[99.0, 0.0, 0.0]] * 2), torch.tensor([0, 1]))
+    assert sure.tolist() == pytest.approx([math.log(math.e + 2) - 1, math.log(math.e + 2)], rel=1e-6)
+    with pytest.raises(UserError, match="form='papr' is unknown; did you mean 'paper'"):
+        L.sample_losses(z, y, "papr")  # type: ignore[arg-type]
+
+
+def test_distance_is_the_root_and_still_at_its_corner() -> None:
+    reference = {"a": torch.zeros(2), "b": torch.zeros(1)}
+    at = {"a": torch.tensor([1.0, 2.0], requires_grad=True), "b": torch.tensor([2.0], requires_grad=True)}
+    assert close(L.distance(at, reference), 3)
+    grads = torch.autograd.grad(L.distance(at, reference), list(at.values()))
+    assert torch.cat(grads).tolist() == pytest.approx([1 / 3, 2 / 3, 2 / 3])
+    corner = {name: t.clone().requires_grad_() for name, t in reference.items()}
+    assert close(L.distance(corner, reference), 0)
+    assert torch.cat(torch.autograd.grad(L.distance(corner, reference), list(corner.values()))).tolist() == [0] * 3

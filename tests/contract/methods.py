@@ -24,6 +24,7 @@ COMBINATIONS = [
     "fpl+fedvls",
     "moon+fedcurv+avgm",
     "fedcurv(fisher='sample', s=4)",
+    "fedcorr(warmup=2, finetune=0, losses='paper')+fedsam+avgm",
     "rofl(T_pl=1, gradual=2)+prox",
     "rofl(T_pl=0, detach_features=False, lam_cen=0.01)+fedsam",
     "rhfl(safe=False, size_weighted=False)+avgm",
@@ -31,7 +32,11 @@ COMBINATIONS = [
 ]
 
 #: where the defaults are made for more rounds than the battery has
-SMALL = {"fedconcat": "fedconcat(encoder_rounds=1)"}
+SMALL = {
+    "fedconcat": "fedconcat(encoder_rounds=1)",
+    "fedcorr": "fedcorr(warmup=1, finetune=1, confidence=0.1)",
+    "fedcorr-la": "fedcorr-la(warmup=2, finetune=1, confidence=0.1)",
+}
 
 EVERY = [*(SMALL.get(name, name) for name in registry.known()), *COMBINATIONS]
 
@@ -64,6 +69,7 @@ LIMITS = {
     "fedmr(mu=0)": "fedavg",
     "moon(mu=0)": "fedavg",
     "fedcurv(lam=0)": "fedavg",
+    "fedcorr(warmup=2, finetune=1, confidence=0.1)+la": "fedcorr-la(warmup=2, finetune=1, confidence=0.1)",
     "rhfl(alpha=1, beta=0, eta=0)": "fedavg",
     "fedlsr(t_w=1)": "fedlsr",  # a fifth of three rounds is over in the second
 }

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fedskew import face
+from fedskew import face, record
 from fedskew.cli import main
+from fedskew.config import RunConfig
 from fedskew.report import noise as drawing
+from fedskew.report import runs
 
 SMALL = ["--clients", "5", "--engine", "inline"]
 
@@ -78,6 +80,22 @@ def test_many_clients_and_classes_are_cut_short() -> None:
 def test_nobody_noisy_shows_an_empty_table() -> None:
     text = succeed("noise", *SMALL, "--noise", "symmetric:0.1", "--out", "none.png")
     assert "0 of 5" in text and "0 of 1,442 (0.0 %)" in text
+
+
+def test_records_from_before_noise_are_told_apart_from_noisy_ones_only(tmp_path: Path) -> None:
+    today = RunConfig().model_dump()
+    configs = {
+        "old": {key: value for key, value in today.items() if key != "noise"},
+        "new": today,
+        "noisy": face.configure(noise="symmetric:0.4").model_dump(),
+    }
+    for name, config in configs.items():
+        (tmp_path / name).mkdir()
+        record.Writer.create(tmp_path / name / record.NAME, {"method": "fedavg", "config": config}).close()
+    alike = runs.read([tmp_path / "old", tmp_path / "new"])
+    assert [each.name for each in alike] == ["fedavg", "fedavg"]
+    old, noisy = runs.read([tmp_path / "old", tmp_path / "noisy"])
+    assert (old.name, noisy.name) == ("fedavg, noise.kind=none", "fedavg, noise.kind=symmetric, noise.rho=0.4")
 
 
 def test_the_picture_has_what_the_record_has() -> None:

@@ -98,7 +98,10 @@ def transition(client: Client, *, matrix: np.ndarray, mode: Literal["iid", "quot
 
 
 def h_idn(client: Client) -> np.ndarray:
-    """Hard samples go wrong first, to what their annotator took them for (FedNoRo, Algorithm 1)."""
+    """Hard samples go wrong first, to what their annotator took them for (FedNoRo, Algorithm 1).
+
+    The higher the rate, the less that means: once the hard samples are taken, easy ones have to follow.
+    """
     assert client.soft is not None
     rows, flips = np.arange(len(client.y)), floor(client.eta * len(client.y))
     hardness = 1 - client.soft[rows, client.y]  # Eq. 1

@@ -24,9 +24,10 @@ BELOW: dict[str, set[str]] = {
     "engines": L0 | {"work", "parts"},
     "evidence": L0 | {"data", "work"},
     "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence"},
+    "worklist": L0 | {"data", "parts", "work", "experiment"},
     "report": {"errors", "record", "config"},
     "face": L0 | {"data", "parts", "methods", "experiment", "report"},
-    "cli": L0 | {"data", "methods", "parts", "experiment", "face", "report"},
+    "cli": L0 | {"data", "methods", "parts", "experiment", "worklist", "face", "report"},
     "__main__": {"cli"},
 }
 #: within the lowest layer

@@ -9,6 +9,7 @@ from fedskew.cli.failures import Group
 from fedskew.cli.noise import noise
 from fedskew.cli.showing import card, data, methods, partition, report
 from fedskew.cli.training import compare, resume, run
+from fedskew.cli.worklist import worklist
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -17,5 +18,5 @@ def main() -> None:
     """Federated learning when clients' labels are skewed or wrong: train, compare, look."""
 
 
-for command in (run, compare, resume, report, methods, card, partition, noise, data):
+for command in (run, compare, resume, report, methods, card, partition, noise, worklist, data):
     main.add_command(command)

@@ -59,24 +59,40 @@ def matrix(path: Path, classes: int, clients: int) -> np.ndarray:
 def human_labels(path: Path, key: str | None, true: np.ndarray, classes: int) -> np.ndarray:
     """What people said, one label a sample: from CIFAR-N's own file, a .csv with a heading, or a .npy file.
 
-    `key` is the column to take; where there is a column clean_label, it must agree with the true labels.
+    `key` is the column to take; where there is a column clean_label, it must agree with the true labels. With a column
+    row, which numbers samples, the file may name only some of them: the others keep their labels.
     """
     where = f"noise.labels: '{path}'"
     columns = _columns(path)
+    rows = columns.pop("row") if "row" in columns and len(columns) > 1 else None
     if key is None and len(columns) == 1:
         (key,) = columns
     if key not in columns:
         wanted = "noise.key is not set" if key is None else f"there is no column '{key}' (noise.key)"
         raise UserError(f"{where}: {wanted}; it has {', '.join(columns)}")
     found = _whole(columns[key], where)
-    if len(found) != len(true):
+    at = np.arange(len(true)) if rows is None else _distinct(rows, len(true), where)
+    if len(found) != len(at):
         raise UserError(f"{where} has {len(found)} labels, and the data has {len(true)} training samples")
     for label in (found.min(), found.max()):
         if not 0 <= label < classes:
             raise UserError(f"{where}: label {label} is outside 0..{classes - 1}")
     clean = columns.get("clean_label")
-    if clean is not None and not np.array_equal(_whole(clean, where), true):
+    if clean is not None and not np.array_equal(_whole(clean, where), true[at]):
         raise UserError(f"{where} is in another order than the data: its clean_label is not the data's labels")
+    said = true.copy()
+    said[at] = found
+    return said
+
+
+def _distinct(rows: Any, samples: int, where: str) -> np.ndarray:
+    """Numbers of samples, each at most once."""
+    found = _whole(rows, where)
+    numbers, times = np.unique(found, return_counts=True)
+    for row in numbers[(numbers < 0) | (numbers >= samples)][:1]:
+        raise UserError(f"{where}: row {row} is outside 0..{samples - 1}, the training samples")
+    for row in numbers[times > 1][:1]:
+        raise UserError(f"{where}: row {row} has several labels; leave one of them")
     return found
 
 
@@ -85,6 +101,8 @@ def _columns(path: Path) -> dict[str, Any]:
         return {path.stem: _npy(path)}
     if path.suffix == ".csv":
         heading, rows = _csv(path)
+        if not rows:
+            raise UserError(f"'{path}' has a heading and no row below it; it should have labels")
         return dict(zip(heading, zip(*rows, strict=True), strict=True))
     content = files.read(path)
     if zipfile.is_zipfile(io.BytesIO(content)):  # as torch saves

@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from fedskew import experiment, face, worklist
+from fedskew.cli import main
+from fedskew.data import shards
+from fedskew.errors import UserError
+from fedskew.types import Shard, Spec, Tree
+from fedskew.work.site import Site
+from fedskew.worklist import corrected_labels, error_probabilities, precision_at, rank, save_privately
+
+PAGE = Path(__file__).parent.parent / "docs" / "worklist.md"
+NOISY = 2
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Digits at four clients, two of which have more than a third of their labels wrong."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    config = face.configure(
+        method="fedla", noise="pairflip:0.5", partition="iid", clients=4, rounds=8, epochs=2, engine="inline"
+    )
+    experiment.run(config, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def opened(finished: Path) -> tuple[Site, Spec, Tree]:
+    site, _, spec = worklist.open_run(finished)
+    return site, spec, worklist.load_weights(site, spec, finished / experiment.WEIGHTS)
+
+
+def fedskew(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments: str | Path) -> str:
+    result = fedskew(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def complaint(*arguments: str | Path) -> str:
+    result = fedskew(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# ---- how probably a label is wrong ----------------------------------------------------------------------------------
+
+
+def test_error_probabilities_by_hand() -> None:
+    """Two classes; five samples, the third of which looks wrong and the fifth of which is unclear.
+
+    Mean confidence: (0.9 + 0.9 + 0.2) / 3 = 2/3 for class 0, (0.8 + 0.6) / 2 = 0.7 for class 1. So samples 1 and 2 are
+    believed to be 0, samples 3 and 4 to be 1, and of sample 5 (0.4 < 2/3, 0.6 < 0.7) nothing is believed.
+    Joint [true, observed]: [[2, 0], [1, 1]]; share of errors (1 + 0.5) / (4 + 1) = 0.3.
+    With 2 more samples a row: T = [[2 + 1.4, 0.6], [1 + 0.6, 1 + 1.4]] / 4 = [[0.85, 0.15], [0.4, 0.6]].
+    """
+    first = torch.tensor([0.9, 0.9, 0.2, 0.2, 0.4], dtype=torch.float64)
+    found = error_probabilities(torch.stack([first, 1 - first], 1), torch.tensor([0, 0, 0, 1, 1]))
+    expected = [
+        0.1 * 0.4 / (0.9 * 0.85 + 0.1 * 0.4),  # 0.04 / 0.805
+        0.1 * 0.4 / (0.9 * 0.85 + 0.1 * 0.4),
+        0.8 * 0.4 / (0.2 * 0.85 + 0.8 * 0.4),  # 0.32 / 0.49
+        0.2 * 0.15 / (0.8 * 0.6 + 0.2 * 0.15),  # 0.03 / 0.51
+        0.4 * 0.15 / (0.6 * 0.6 + 0.4 * 0.15),  # 0.06 / 0.42
+    ]
+    assert found.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_rare_class_of_which_the_model_is_unsure_is_not_suspicious() -> None:
+    """The model takes every sample of class 2 for class 0; the only wrong label is one 1 that is labelled 0."""
+    common = [[0.95, 0.03, 0.02]] * 40 + [[0.03, 0.95, 0.02]] * 40
+    rare = [[0.5, 0.5 - p, p] for p in (0.38, 0.39, 0.40, 0.41, 0.42)]
+    p = torch.tensor([*common, *rare, [0.01, 0.98, 0.01]], dtype=torch.float64)
+    y = torch.tensor([0] * 40 + [1] * 40 + [2] * 5 + [0])
+    by_confidence = p.gather(1, y[:, None])[:, 0].argsort()
+    assert set(by_confidence[1:6].tolist()) == set(range(80, 85))  # what this is to be better than
+    found = error_probabilities(p, y)
+    assert found.argmax() == 85
+    assert found[85] > 0.5
+    assert found[80:85].max() < 0.01
+    assert float(found.sum()) == pytest.approx(1, abs=0.5)  # where the sum of 1 - p is 8
+
+
+def test_a_model_that_excludes_every_other_label_leaves_no_doubt() -> None:
+    y = torch.tensor([0, 1, 2, 2])
+    p = torch.eye(3, dtype=torch.float64)[y]
+    assert error_probabilities(p, y).tolist() == [0, 0, 0, 0]
+    assert error_probabilities(p, torch.tensor([1, 1, 2, 2])).tolist() == [1, 0, 0, 0]
+
+
+def test_there_is_nothing_to_confuse_with_one_class_or_one_opinion() -> None:
+    assert (
+        error_probabilities(torch.ones(3, 1, dtype=torch.float64), torch.zeros(3, dtype=torch.int64)).tolist()
+        == [0.0] * 3
+    )
+    same = torch.full((7, 10), 0.1, dtype=torch.float64)  # the mean of equal numbers may be above each of them
+    found = error_probabilities(same, torch.zeros(7, dtype=torch.int64))
+    assert found.isfinite().all()
+    assert (found == found[0]).all()
+
+
+@given(st.integers(1, 30), st.integers(2, 6), st.integers(0, 10**6))
+def test_error_probabilities_are_probabilities_that_do_not_depend_on_the_order(n: int, classes: int, seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    p = (4 * torch.randn(n, classes, generator=rng, dtype=torch.float64)).softmax(1)
+    y = torch.randint(classes, (n,), generator=rng)
+    before = p.clone(), y.clone()
+    found = error_probabilities(p, y)
+    assert ((found >= 0) & (found <= 1)).all()
+    assert torch.equal(p, before[0])
+    assert torch.equal(y, before[1])
+    shuffled = torch.randperm(n, generator=rng)
+    assert torch.allclose(error_probabilities(p[shuffled], y[shuffled]), found[shuffled])
+
+
+# ---- the ranking ----------------------------------------------------------------------------------------------------
+
+
+def test_a_list_has_every_sample_once_with_what_the_model_says(opened: tuple[Site, Spec, Tree]) -> None:
+    site, spec, weights = opened
+    before = {name: t.clone() for name, t in weights.items()}
+    found = rank(site, spec, weights, NOISY)
+    shard = site.shards.shard(NOISY, site.x)
+    assert [each.rank for each in found] == list(range(1, len(shard) + 1))
+    assert sorted(each.row for each in found) == sorted(shard.index.tolist())
+    label_of = dict(zip(shard.index.tolist(), shard.y.tolist(), strict=True))
+    for each in found:
+        assert each.label == label_of[each.row]
+        assert each.loss == pytest.approx(-math.log(each.probability))
+        assert each.margin == pytest.approx(each.confidence - each.probability)
+        assert (each.margin == 0) == (each.suggested == each.label)
+    errors = [each.error for each in found]
+    assert errors == sorted(errors, reverse=True)
+    for at in (0, 1, len(found) - 50, len(found) - 7, len(found) - 1):
+        assert found[at].expected_errors_next_50 == pytest.approx(sum(errors[at : at + 50]))
+    assert all(torch.equal(before[name], t) for name, t in weights.items())
+    other = {each.row: each.error for each in rank(replace(site, score_batch=37), spec, weights, NOISY)}
+    assert [other[each.row] for each in found] == pytest.approx(errors, rel=1e-4)
+
+
+def test_wrong_labels_come_first_and_are_counted_well(opened: tuple[Site, Spec, Tree]) -> None:
+    site, spec, weights = opened
+    assert site.ledger is not None
+    assert np.flatnonzero(site.ledger.noisy).tolist() == [2, 3]
+    for client in range(4):
+        found = rank(site, spec, weights, client)
+        expected, rate = sum(each.error for each in found), site.ledger.realised[client]
+        if client in (2, 3):
+            assert 0.3 < rate < 0.5
+            assert worklist.check(site, client, found) >= 0.9
+            assert expected == pytest.approx(rate * len(found), rel=0.3)
+        else:
+            assert worklist.check(site, client, found) == 0
+            assert expected < 0.03 * len(found)
+
+
+def test_an_empty_client_has_an_empty_list(opened: tuple[Site, Spec, Tree]) -> None:
+    site, spec, weights = opened
+    nobody = shards.make(torch.zeros(9), [np.arange(0), np.arange(9)], classes=10)
+    assert rank(replace(site, shards=nobody, ledger=None), spec, weights, 0) == []
+
+
+def test_weights_that_diverged_are_refused(opened: tuple[Site, Spec, Tree]) -> None:
+    site, spec, weights = opened
+    with pytest.raises(UserError, match="for client 1 that are not finite"):
+        rank(site, spec, {name: t * math.nan for name, t in weights.items()}, 1)
+
+
+def test_precision_at_by_hand() -> None:
+    flipped = [True, False, False, True]
+    assert precision_at([3, 1, 0, 2], flipped, 1) == 1
+    assert precision_at([3, 1, 0, 2], flipped, 2) == 1 / 2
+    assert precision_at([3, 1, 0, 2], np.array(flipped), 3) == 2 / 3
+    assert precision_at([3, 1, 0, 2], flipped, 50) == 2 / 4
+    assert math.isnan(precision_at([], flipped, 50))
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_list_and_says_when_to_stop(finished: Path, tmp_path: Path) -> None:
+    out = tmp_path / "suspects.csv"
+    text = succeed("worklist", finished, "--client", NOISY, "--out", out, "--top", 60, "--check")
+    rows = table(out)
+    assert len(rows) == 60
+    assert list(rows[0]) == [
+        *("rank", "row", "label", "label_name", "suggested", "suggested_name", "loss", "probability", "margin"),
+        *("confidence", "error", "expected_errors_next_50", "corrected"),
+    ]
+    assert rows[0]["label_name"] == rows[0]["label"] != rows[0]["suggested"]  # the digits' names are their numbers
+    assert rows[0]["corrected"] == ""
+    precision = re.search(r"precision@50 +(\S+), where (\S+) of all", text)
+    assert precision is not None
+    assert float(precision[1]) >= 0.9 > 2 * float(precision[2])
+    first, after = re.findall(r"(?:first 50|50 after these) +(\S+) expected wrong", text)
+    assert float(first) == pytest.approx(float(rows[0]["expected_errors_next_50"]), abs=0.06)
+    assert float(after) < float(rows[-1]["expected_errors_next_50"]) + 0.06
+
+
+_connections: list[str] = []
+
+
+def _notice(event: str, _: Any) -> None:
+    if event.startswith("socket."):
+        _connections.append(event)
+
+
+def test_nothing_is_sent_and_the_run_folder_stays_as_it_is(finished: Path, tmp_path: Path) -> None:
+    def content() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+
+    before = content()
+    sys.addaudithook(_notice)
+    _connections.clear()
+    out = tmp_path / "suspects.csv"
+    succeed("worklist", finished, "--client", 0, "--out", out)
+    succeed("worklist", finished, "--client", 0, "--corrections", out, "--out", tmp_path / "labels.csv")
+    assert _connections == []
+    assert content() == before
+
+
+def test_files_are_for_their_owner_whatever_was_there_before(finished: Path, tmp_path: Path) -> None:
+    out, link = tmp_path / "suspects.csv", tmp_path / "link.csv"
+    out.write_text("old")
+    out.chmod(0o644)
+    link.symlink_to(out)
+    old = os.umask(0)
+    try:
+        succeed("worklist", finished, "--client", 0, "--out", link)
+        succeed("worklist", finished, "--client", 0, "--corrections", out, "--out", tmp_path / "labels.csv")
+    finally:
+        os.umask(old)
+    assert link.is_symlink()
+    assert len(table(out)) == 361
+    assert mode(out) == mode(tmp_path / "labels.csv") == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.csv", "link.csv", "suspects.csv"]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    out = tmp_path / "suspects.csv"
+    out.write_text("old")
+
+    def rows() -> Iterator[list[str]]:
+        yield ["row"]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_privately(out, tmp_path / "run", rows())
+    assert out.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("through", ["straight", "dots", "linked folder", "linked file", "linked run"])
+def test_nothing_is_written_under_the_run_folder(through: str, finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").symlink_to(finished)
+    (tmp_path / "file.csv").symlink_to(finished / "list.csv")
+    run, out = {
+        "straight": (finished, finished / "checkpoint" / "list.csv"),
+        "dots": (finished, tmp_path / ".." / finished.relative_to(tmp_path.parent) / "list.csv"),
+        "linked folder": (finished, tmp_path / "folder" / "list.csv"),
+        "linked file": (finished, tmp_path / "file.csv"),
+        "linked run": (tmp_path / "folder", finished / "list.csv"),
+    }[through]
+    for more in ([], ["--corrections", tmp_path / "checked.csv"]):
+        assert "is inside the run folder" in complaint("worklist", run, "--client", 0, "--out", out, *more)
+    assert not list(finished.rglob("*.csv"))
+
+
+def test_mistakes_end_in_one_sentence(finished: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    asked = ("--client", 0, "--out", out)
+    assert "client 4 does not exist; clients are 0..3" in complaint("worklist", finished, "--client", 4, "--out", out)
+    assert "client -1 does not exist" in complaint("worklist", finished, "--client", -1, "--out", out)
+    assert "is not a run folder" in complaint("worklist", tmp_path, "--client", 0, "--out", tmp_path.parent / "o.csv")
+    assert "No such file or directory; choose another" in complaint(
+        "worklist", finished, "--client", 0, "--out", tmp_path / "no" / "o.csv"
+    )
+    assert "it is a folder; choose another" in complaint("worklist", finished, "--client", 0, "--out", tmp_path)
+    assert "--corrections takes labels back" in complaint(
+        "worklist", finished, *asked, "--corrections", out, "--top", 3
+    )
+    assert "there are no weights in" in complaint("worklist", finished, *asked, "--weights", tmp_path / "none")
+    begun = tmp_path / "begun"
+    shutil.copytree(finished, begun)
+    (begun / experiment.WEIGHTS).unlink()
+    assert "a run writes them when it ends" in complaint("worklist", begun, *asked)
+    torn = tmp_path / "torn.safetensors"
+    torn.write_bytes(b"1234567890")
+    assert "damaged or no file of weights" in complaint("worklist", finished, *asked, "--weights", torn)
+    weights = load_file(finished / experiment.WEIGHTS)
+    name = min(weights)
+    save_file(weights | {name: weights[name][:1].clone()}, torn)
+    assert f"do not fit the run's network 'mlp': '{name}' is [1" in complaint(
+        "worklist", finished, *asked, "--weights", torn
+    )
+    save_file(weights | {"extra": torch.zeros(2)}, torn)
+    assert "'extra' is [2] in the file and missing in" in complaint("worklist", finished, *asked, "--weights", torn)
+    text = (finished / experiment.CONFIG).read_text()
+    (begun / experiment.CONFIG).write_text(re.sub(r"(?m)^seed = 0$", "seed = 1", text))
+    assert "the data are not those that the run" in complaint("worklist", begun, *asked)
+    assert not out.exists()
+
+
+def test_without_noise_there_is_nothing_to_check_against(tmp_path: Path) -> None:
+    config = face.configure(clients=2, rounds=1, epochs=1, engine="inline")
+    experiment.run(config, tmp_path / "run")
+    out = tmp_path / "out.csv"
+    assert "noise.kind is 'none'" in complaint("worklist", tmp_path / "run", "--client", 0, "--out", out, "--check")
+    assert not out.exists()
+    succeed("worklist", tmp_path / "run", "--client", 0, "--out", out)
+
+
+# ---- corrections ----------------------------------------------------------------------------------------------------
+
+ANIMALS = ("cat", "dog", "bird")
+SHARD = Shard(3, torch.zeros(9, 1), torch.tensor([7, 2, 5]), torch.tensor([0, 1, 1]), 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("row,label\n2,cat\n", [0, 0, 1]),
+        ("row,label\n2,0\n7,2\n", [2, 0, 1]),
+        ('\ufefflabel,why,row\r\nbird,"blurred, small",5\r\n', [0, 1, 2]),
+        ("row,label\n5, dog \n5,1\n", [0, 1, 1]),  # twice the same, by name and by number
+        ("row,label,corrected\n7,cat,\n2,dog,bird\n5,dog,\n", [0, 2, 1]),
+        ("row,corrected\n7\n2,cat\n", [0, 0, 1]),  # a short line has nothing to correct
+        ("row,label\n", [0, 1, 1]),
+    ],
+)
+def test_corrections_are_read(content: str, expected: list[int], tmp_path: Path) -> None:
+    path = tmp_path / "checked.csv"
+    path.write_bytes(content.encode())
+    assert corrected_labels(SHARD, path, ANIMALS).tolist() == expected
+    assert SHARD.y.tolist() == [0, 1, 1]
+
+
+def test_a_name_that_looks_like_a_number_is_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "checked.csv"
+    path.write_text("row,label\n7,1\n2,0\n")
+    assert corrected_labels(SHARD, path, ("1", "2", "3")).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("row,label\n7,cat\n3,cat\n", "line 3: row '3' is no sample of client 3"),
+        ("row,label\n-7,cat\n", "line 2: row '-7' is no sample"),
+        ("row,label\n7.0,cat\n", "line 2: row '7.0' is no sample"),
+        ("row,label\n7,cta\n", "line 2: label 'cta' is unknown; did you mean 'cat'?"),
+        ("row,label\n7,3\n", "line 2: label '3' is unknown; .*0..2"),
+        ("row,label\n7,\n", "line 2: label '' is unknown"),
+        ("row,label\n7,cat\n2,dog\n7,dog\n", "line 4: row 7 is to be 'dog', but an earlier line says 'cat'"),
+        ("row,name\n7,cat\n", "must have the columns row and label, or row and corrected; it has row, name"),
+        ("sample,label\n7,cat\n", "must have the columns"),
+        ("", "must have the columns .*it has none"),
+        ("row,label\n7,\xff\n", "is no CSV file"),
+    ],
+)
+def test_wrong_corrections_are_refused(content: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "checked.csv"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(UserError, match=sentence):
+        corrected_labels(SHARD, path, ANIMALS)
+
+
+def test_a_missing_file_of_corrections_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"checked\.csv' cannot be read"):
+        corrected_labels(SHARD, tmp_path / "checked.csv", ANIMALS)
+
+
+def test_corrections_go_from_the_list_to_the_next_run(
+    finished: Path, opened: tuple[Site, Spec, Tree], tmp_path: Path
+) -> None:
+    site, _, _ = opened
+    assert site.ledger is not None
+    out, checked, labels = (tmp_path / name for name in ("suspects.csv", "checked.csv", "labels.csv"))
+    succeed("worklist", finished, "--client", NOISY, "--out", out, "--top", 50)
+    truth = dict(zip(site.shards.index.tolist(), site.ledger.true.tolist(), strict=True))
+    rows = table(out)
+    for each in rows:
+        if truth[int(each["row"])] != int(each["label"]):
+            each["corrected"] = str(truth[int(each["row"])])
+    wrong = sum(each["corrected"] != "" for each in rows)
+    with open(checked, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    text = succeed("worklist", finished, "--client", NOISY, "--corrections", checked, "--out", labels)
+    shard = site.shards.shard(NOISY, site.x)
+    assert f"changed  {wrong} of {len(shard)} labels of client {NOISY}" in text
+    said = {int(each["row"]): int(each["label"]) for each in table(labels)}
+    assert list(said) == shard.index.tolist()
+    now = np.bincount(list(said.values()), minlength=10)
+    for name, (before, after) in enumerate(zip(shard.counts.tolist(), now.tolist(), strict=True)):
+        assert re.search(rf"(?m)^ *{name} +{before} +{after} *$", text)
+    config = face.configure(
+        noise="human",
+        partition="iid",
+        clients=4,
+        settings=[f"noise.labels={labels}", "noise.who=explicit", "noise.rates=[0.0, 0.0, 1.0, 0.0]"],
+    )
+    mended, _, _ = experiment.prepare(config)
+    assert mended.ledger is not None
+    assert mended.shards.shard(NOISY, site.x).y.tolist() == list(said.values())
+    assert mended.ledger.realised[NOISY] == pytest.approx(site.ledger.realised[NOISY] - wrong / len(shard))
+    assert mended.ledger.realised.nonzero()[0].tolist() == [NOISY]
+
+
+# ---- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = ""
+    for language, block in re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(), re.S):
+        if language == "python":
+            exec(compile(block, str(PAGE), "exec"), {})
+            continue
+        for line in block.splitlines():
+            program, *arguments = line.split()
+            assert program == "fedskew"
+            printed += succeed(*arguments, *(["--engine", "inline"] if arguments[0] == "run" else []))
+    assert "precision@50" in printed
+    changed = re.search(r"changed +(\d+) of 360 labels of client 2", printed)
+    assert changed is not None
+    assert int(changed[1]) > 20
+    columns = set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| (`.*?) \|", PAGE.read_text()))))
+    assert columns == set(table(tmp_path / "suspects.csv")[0])

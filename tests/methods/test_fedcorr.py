@@ -47,12 +47,12 @@ def wanted(tmp_path: Path) -> RunConfig:
         partition="explicit",
         clients=CLIENTS,
         rounds=2,
-        epochs=8,
-        batch=25,
+        epochs=6,
+        batch=20,
         lr=0.1,
         model="mlp",
         engine="inline",
-        settings=[f"partition.lists={lists}"],
+        settings=[f"partition.lists={lists}", "model.args.hidden=[64]"],
     )
 
 

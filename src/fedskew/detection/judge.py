@@ -145,9 +145,8 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
     found = levels(usable.mean, usable.se)
     parted = groups(found.level, found.variance)
     posterior = parted.posterior(found.level, found.variance)
-    verdict = _verdict(p < options.level, parted.two >= BELIEVED, vote.share >= AGREED)
-    if not vote.noisy.any() or not (posterior > 0.5).any():
-        verdict = "none"
+    apart = parted.two >= BELIEVED and bool((posterior > 0.5).any())
+    verdict = _verdict(p < options.level, apart, vote.share >= AGREED) if vote.noisy.any() else "none"
 
     def all_classes(values: np.ndarray) -> np.ndarray:
         return _spread_out(values, usable.classes, cells.mean.shape[1])

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedskew.detection.cells import Cells
+from fedskew.detection.judge import (
+    STATUSES,
+    Judgement,
+    Options,
+    Reference,
+    _verdict,
+    explain,
+    hysteresis,
+    judge,
+    score_newcomer,
+)
+from fedskew.errors import UserError
+
+NAN = np.nan
+NOISY = [2, 5, 11]
+
+
+def report(noisy: list[int], clients: int = 12, classes: int = 5, times: float = 3.0, seed: int = 0) -> Cells:
+    """Losses of 0.2 to 0.6 by class, 10 % apart between sites, `times` as high at noisy ones; 100 samples per cell."""
+    rng = np.random.default_rng(seed)
+    mean = np.linspace(0.2, 0.6, classes) * np.exp(rng.normal(0, 0.1, (clients, classes)))
+    mean[noisy] *= times
+    return Cells(mean, 0.1 * mean, np.full((clients, classes), 100))
+
+
+def changed(cells: Cells, at: tuple[int | slice, int | slice], mean: float, count: int) -> Cells:
+    arrays = [array.copy() for array in (cells.mean, cells.se, cells.count)]
+    for array, value in zip(arrays, (mean, NAN if np.isnan(mean) else 0.1 * mean, count), strict=True):
+        array[at] = value
+    return Cells(*arrays)
+
+
+def found(judgement: Judgement) -> list[int]:
+    return np.flatnonzero(judgement.noisy).tolist()
+
+
+# ---- the verdict ----------------------------------------------------------------------------------------------------
+
+
+def test_noisy_clients_are_found() -> None:
+    judgement = judge(report(NOISY))
+    assert judgement.verdict == "some"
+    assert found(judgement) == NOISY
+    assert np.flatnonzero(judgement.voted).tolist() == NOISY
+    assert [k for k, status in enumerate(judgement.status) if status == "noisy"] == NOISY
+    assert judgement.gap == pytest.approx(3.0, abs=0.4)  # three times as high, softened by the offset
+    assert judgement.p_value == 1 / 500
+    assert not judgement.warnings
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_noise_nobody_is(seed: int) -> None:
+    judgement = judge(report([], seed=seed), Options(simulations=99))
+    assert judgement.verdict == "none"
+    assert not judgement.noisy.any() and judgement.voted.any()  # FedNoRo itself splits any federation
+    assert set(judgement.status) == {"clean"}
+    assert judgement.two_groups < 0.1
+
+
+def test_three_witnesses() -> None:
+    assert _verdict(True, True, True) == "some"
+    assert {_verdict(False, True, True), _verdict(True, False, True), _verdict(True, True, False)} == {"inconclusive"}
+    assert {_verdict(True, False, False), _verdict(False, False, False)} == {"none"}
+
+
+def test_sites_that_differ_slightly_but_surely_are_not_noisy() -> None:
+    """Two clumps beyond any chance, found by every fit, but 12 % apart in loss."""
+    cells = report([], clients=12)
+    mean = np.tile(np.linspace(0.2, 0.6, 5), (12, 1)) * np.where(np.arange(12) < 4, 1.12, 1.0)[:, None]
+    judgement = judge(Cells(mean + 1e-4 * cells.mean, np.full(mean.shape, 1e-4), cells.count))
+    assert judgement.p_value == 1 / 500 and judgement.vote_share == 1
+    assert judgement.verdict == "inconclusive"
+    assert not judgement.noisy.any() and "noisy" not in judgement.status
+
+
+def test_the_same_arguments_give_the_same_judgement() -> None:
+    cells = report([1], times=1.5)
+    first, again, other = (json.dumps(judge(cells, seed=seed).as_json()) for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+def test_nothing_is_written_into_the_report() -> None:
+    cells = changed(report(NOISY), (0, 0), NAN, 0)
+    before = [array.copy() for array in (cells.mean, cells.se, cells.count)]
+    explain(cells, judge(cells))
+    for array, copy in zip((cells.mean, cells.se, cells.count), before, strict=True):
+        assert np.array_equal(array, copy, equal_nan=True)
+
+
+# ---- degenerate reports ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clients", [1, 5])
+def test_few_clients_are_insufficient(clients: int) -> None:
+    judgement = judge(report([0], clients=clients))
+    assert judgement.verdict == "insufficient"
+    assert judgement.status == ["unknown"] * clients
+    assert np.isnan(judgement.probability).all() and not judgement.noisy.any()
+    assert f"{clients} clients with usable losses are too few" in judgement.warnings[-1]
+    assert score_newcomer(judgement.reference, np.ones(5), np.ones(5))[1] == "unknown"
+    json.dumps(judgement.as_json(), allow_nan=False)
+    assert len(explain(report([0], clients=clients), judgement)) == clients
+
+
+def test_six_clients_are_enough() -> None:
+    assert judge(report([1, 4], clients=6, times=6)).verdict != "insufficient"
+
+
+def test_a_class_that_nobody_has_is_left_out_and_noted() -> None:
+    judgement = judge(changed(report(NOISY), (slice(None), 3), NAN, 0))
+    assert found(judgement) == NOISY
+    assert judgement.warnings == ["no client has enough samples of class 3; it is left out"]
+    assert np.flatnonzero(np.isnan(judgement.reference.effect)).tolist() == [3]
+
+
+def test_a_constant_class_changes_nothing_of_the_verdict() -> None:
+    cells = report(NOISY)
+    constant = changed(cells, (slice(None), 3), 0.5, 100)
+    assert found(judge(constant)) == NOISY
+
+
+def test_equal_clients_are_not_noisy() -> None:
+    judgement = judge(Cells(np.ones((8, 3)), np.full((8, 3), 0.1), np.full((8, 3), 50)))
+    assert judgement.verdict == "none"
+    assert judgement.p_value == 1 and judgement.gap == 1
+    assert judgement.status == ["clean"] * 8
+
+
+@pytest.mark.parametrize("loss", [np.inf, NAN])
+def test_a_client_with_a_loss_that_is_not_finite_is_left_out(loss: float) -> None:
+    cells = changed(report(NOISY), (4, 2), loss, 100)
+    judgement = judge(cells)
+    assert judgement.status[4] == "unknown" and np.isnan(judgement.probability[4])
+    assert judgement.warnings == ["client 4 has a loss that is not finite and is not judged"]
+    others = np.delete(np.arange(12), 4)
+    without = judge(Cells(cells.mean[others], cells.se[others], cells.count[others]))
+    assert np.array_equal(judgement.probability[others], without.probability)
+    assert found(judgement) == NOISY
+
+
+def test_a_client_that_did_not_answer_is_unknown() -> None:
+    judgement = judge(changed(report(NOISY), (7, slice(None)), NAN, 0))
+    assert judgement.status[7] == "unknown"
+    assert judgement.warnings == ["client 7 has no cell with enough samples and is not judged"]
+    assert found(judgement) == NOISY
+
+
+def test_thin_cells_count_as_missing() -> None:
+    cells = report(NOISY)
+    wild, missing = changed(cells, (0, 0), 50.0, 4), changed(cells, (0, 0), NAN, 0)
+    assert judge(wild).as_json() == judge(missing).as_json()
+    assert judge(wild, Options(min_count=4)).probability[0] > judge(missing).probability[0]
+
+
+def test_excluded_classes_do_not_count() -> None:
+    cells = report(NOISY)
+    spoilt = changed(cells, (0, 1), 99.0, 100)
+    options = Options(exclude=(1,))
+    assert judge(spoilt, options).as_json() == judge(cells, options).as_json()
+    assert not judge(cells, options).warnings
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"covariance": "tied"}, "covariance is 'tied'"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"simulations": 0}, "simulations is 0"),
+        ({"level": 1.5}, "level is 1.5"),
+        ({"suspect": 0.9}, "suspect is 0.9 and noisy is 0.8"),
+        ({"exclude": (5,)}, "class 5 cannot be excluded; the classes are 0 to 4"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        judge(report([]), Options(**options))  # type: ignore[arg-type]
+
+
+# ---- probabilities --------------------------------------------------------------------------------------------------
+
+
+def test_statuses_follow_the_two_thresholds() -> None:
+    reference = judge(report(NOISY)).reference
+    assert [reference.status(p) for p in (0.0, 0.19, 0.2, 0.79, 0.8, NAN)] == [
+        "clean", "clean", "suspect", "suspect", "noisy", "unknown",
+    ]  # fmt: skip
+    assert replace(reference, verdict="inconclusive").status(1.0) == "suspect"
+
+
+def test_a_client_that_is_poorly_measured_is_less_surely_noisy() -> None:
+    cells = report(NOISY)
+    se = cells.se.copy()
+    se[2] *= 20
+    unsure = judge(Cells(cells.mean, se, cells.count)).probability
+    assert unsure[2] < judge(cells).probability[2] - 0.01
+
+
+def test_the_judgement_travels_as_json() -> None:
+    judgement = judge(changed(report(NOISY), (7, slice(None)), NAN, 0))
+    written = json.loads(json.dumps(judgement.as_json(), allow_nan=False))
+    assert written["verdict"] == "some" and written["probability"][7] is None
+    assert written["sets"][0] == [NOISY, round(9 * judgement.vote_share)]
+    read = Reference.from_json(written["reference"])
+    assert read.as_json() == written["reference"]
+    assert read.groups == judgement.reference.groups
+
+
+# ---- newcomers and changes of mind ----------------------------------------------------------------------------------
+
+
+def test_a_newcomer_is_judged_like_those_who_were_there() -> None:
+    cells = report(NOISY)
+    judgement = judge(cells)
+    for k in (0, 2):
+        probability, status = score_newcomer(judgement.reference, cells.mean[k], cells.se[k])
+        assert probability == pytest.approx(judgement.probability[k], abs=1e-3)
+        assert status == judgement.status[k]
+    half = cells.mean[2].copy()
+    half[:3] = NAN
+    assert score_newcomer(judgement.reference, half, cells.se[2])[1] == "noisy"
+    assert score_newcomer(judgement.reference, np.full(5, NAN), np.full(5, NAN))[1] == "unknown"
+
+
+def test_no_newcomer_is_called_noisy_where_nobody_is() -> None:
+    reference = judge(report([])).reference
+    assert score_newcomer(reference, np.full(5, 9.0), np.full(5, 0.1))[1] != "noisy"
+
+
+def statuses(*names: str) -> np.ndarray:
+    return np.array([STATUSES.index(name) for name in names])  # type: ignore[arg-type]
+
+
+def test_a_status_changes_after_h_equal_verdicts_in_a_row() -> None:
+    told = ["noisy", "suspect", "noisy", "unknown", "noisy", "clean", "clean"]
+    expected = ["clean", "clean", "clean", "clean", "noisy", "noisy", "clean"]
+    status, streaks = statuses("clean"), np.zeros((1, 2), dtype=np.int64)
+    for new, after in zip(told, expected, strict=True):
+        status, streaks = hysteresis(status, streaks, statuses(new), 2)
+        assert STATUSES[status[0]] == after
+
+
+def test_the_unknown_are_told_at_once_and_h_1_follows_every_verdict() -> None:
+    none = np.zeros((3, 2), dtype=np.int64)
+    old, new = statuses("unknown", "clean", "noisy"), statuses("noisy", "suspect", "unknown")
+    assert hysteresis(old, none, new, 3)[0].tolist() == statuses("noisy", "clean", "noisy").tolist()
+    assert hysteresis(old, none, new, 1)[0].tolist() == statuses("noisy", "suspect", "noisy").tolist()
+
+
+# ---- explanation ----------------------------------------------------------------------------------------------------
+
+
+def test_explanation_by_hand() -> None:
+    cells = report([])
+    mean = cells.mean.copy()
+    mean[:, 0] = np.arange(1.0, 13)  # median 6.5, median distance from it 3
+    told = explain(Cells(mean, cells.se, cells.count), judge(Cells(mean, cells.se, cells.count)))
+    first = [client["classes"][0] for client in told]
+    assert [cell["rank"] for cell in first] == list(range(12, 0, -1))
+    assert first[11]["z"] == pytest.approx((12 - 6.5) / (1.4826 * 3))
+    assert first[0]["count"] == 100 and first[0]["mean"] == 1
+
+
+def test_the_classes_that_drive_a_verdict_are_named() -> None:
+    cells = report([0, 1, 2], times=4)
+    for c in (1, 3):
+        cells = changed(cells, (2, c), 0.3, 100)  # client 2 labels classes 1 and 3 well
+    told = explain(cells, judge(cells))
+    assert sorted(told[2]["drivers"]) == [0, 2, 4]
+    assert sorted(told[0]["drivers"]) == [0, 1, 2, 3, 4]
+    assert told[5]["drivers"] == []
+
+
+def test_leaving_a_class_out_is_a_judgement_without_it() -> None:
+    cells = changed(report([0, 1, 2], times=1.8), (4, 0), NAN, 0)
+    judgement = judge(cells)
+    for client in explain(cells, judgement):
+        for cell in client["classes"]:
+            alone = judge(cells, Options(exclude=(cell["class"],))).probability[client["client"]]
+            change = alone - judgement.probability[client["client"]]
+            assert cell["without"] == pytest.approx(change, abs=1e-12)
+
+
+def test_the_nearest_clean_client() -> None:
+    cells = report(NOISY)
+    mean = cells.mean.copy()
+    mean[8] = mean[3] * 1.001
+    mean[6, 0] = NAN
+    twin = Cells(mean, cells.se, np.where(np.isnan(mean), 0, cells.count))
+    nearest = [client["nearest_clean"] for client in explain(twin, judge(twin))]
+    assert (nearest[3], nearest[8]) == (8, 3)
+    assert not set(nearest) & set(NOISY)

@@ -305,7 +305,7 @@ def entropy(z: Tensor) -> Tensor:
 def small_losses(z: Tensor, y: Tensor, r: float) -> Tensor:
     """Rows of the floor((1 - r) B) smallest cross-entropies, at least one, in ascending order (RoFL)."""
     losses = F.cross_entropy(z.detach().float(), y, reduction="none")
-    # 1e-9: floor((1 - 0.9) 10) is 1, though in floating point it is 0
+    # 1e-9: (1 - 0.9) 20 is 2, and a little less in floating point
     kept = max(int((1 - r) * len(y) + 1e-9), 1)
     return losses.argsort(stable=True)[:kept].sort().values
 

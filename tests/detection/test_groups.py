@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from fedskew.detection.groups import EVEN_GAP, OFFSET, STEEPNESS, Groups, groups, levels, logs
+from fedskew.detection.groups import EVEN_GAP, OFFSET, STEEPNESS, Groups, groups, levels, logs, offsets
 
 NAN = np.nan
 
@@ -45,6 +45,12 @@ def test_variance_of_a_level_by_hand() -> None:
 
 def test_a_loss_that_privacy_noise_made_negative_counts_as_none() -> None:
     assert logs(np.array([-3.0, 0.0]), np.array([1.0, 1.0]), np.array([0.5, 0.5]))[0] == pytest.approx(np.log(0.5))
+
+
+def test_offsets_stay_positive() -> None:
+    # Median 2; median 0 but mean 1; all zero; negative by privacy noise, median of the sizes 3.
+    mean = np.array([[1.0, 0, 0, -3], [2, 0, 0, 1], [NAN, 0, 0, -4], [3, 4, 0, NAN]])
+    assert offsets(mean) == pytest.approx(OFFSET * np.array([2, 1, 1, 3]))
 
 
 def test_two_clumps_are_found() -> None:

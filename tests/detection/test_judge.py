@@ -155,6 +155,13 @@ def test_a_client_that_did_not_answer_is_unknown() -> None:
     assert found(judgement) == NOISY
 
 
+def test_silence_is_insufficient() -> None:
+    silent = Cells(np.full((8, 3), NAN), np.full((8, 3), NAN), np.zeros((8, 3), dtype=np.int64))
+    judgement = judge(silent)
+    assert judgement.verdict == "insufficient" and len(judgement.warnings) == 8 + 3 + 1
+    assert [client["classes"] for client in explain(silent, judgement)] == [[]] * 8
+
+
 def test_thin_cells_count_as_missing() -> None:
     cells = report(NOISY)
     wild, missing = changed(cells, (0, 0), 50.0, 4), changed(cells, (0, 0), NAN, 0)
@@ -283,11 +290,13 @@ def test_the_classes_that_drive_a_verdict_are_named() -> None:
 def test_leaving_a_class_out_is_a_judgement_without_it() -> None:
     cells = changed(report([0, 1, 2], times=1.8), (4, 0), NAN, 0)
     judgement = judge(cells)
-    for client in explain(cells, judgement):
+    change = [judge(cells, Options(exclude=(c,))).probability - judgement.probability for c in range(5)]
+    told = explain(cells, judgement)
+    assert [len(client["classes"]) for client in told] == [5] * 4 + [4] + [5] * 7
+    for client in told:
         for cell in client["classes"]:
-            alone = judge(cells, Options(exclude=(cell["class"],))).probability[client["client"]]
-            change = alone - judgement.probability[client["client"]]
-            assert cell["without"] == pytest.approx(change, abs=1e-12)
+            assert cell["without"] == pytest.approx(change[cell["class"]][client["client"]], abs=1e-12)
+    assert np.abs(change).max() > 0.01
 
 
 def test_the_nearest_clean_client() -> None:

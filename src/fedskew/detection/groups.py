@@ -52,8 +52,11 @@ class Groups:
 
 
 def offsets(mean: np.ndarray) -> np.ndarray:
-    """What is added to the losses of each class."""
-    return OFFSET * np.maximum(np.nanmedian(mean, axis=0), np.finfo(np.float64).tiny)
+    """What is added to the losses of each class; where most losses are zero, the mean stands in for the median."""
+    size = np.abs(mean)
+    typical = np.nanmedian(size, axis=0)
+    typical = np.where(typical > 0, typical, np.nanmean(size, axis=0))
+    return OFFSET * np.where(typical > 0, typical, 1.0)
 
 
 def logs(mean: np.ndarray, se: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

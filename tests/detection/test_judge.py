@@ -288,7 +288,7 @@ def test_the_classes_that_drive_a_verdict_are_named() -> None:
 
 
 def test_leaving_a_class_out_is_a_judgement_without_it() -> None:
-    cells = changed(report([0, 1, 2], times=1.8), (4, 0), NAN, 0)
+    cells = changed(report([0, 1, 2], times=1.5), (4, 0), NAN, 0)
     judgement = judge(cells)
     change = [judge(cells, Options(exclude=(c,))).probability - judgement.probability for c in range(5)]
     told = explain(cells, judgement)

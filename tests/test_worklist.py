@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from fedskew import experiment, face, worklist
 from fedskew.cli import main
 from fedskew.data import shards
+from fedskew.data.noise_files import human_labels
 from fedskew.errors import UserError
 from fedskew.types import Shard, Spec, Tree
 from fedskew.work.site import Site
@@ -438,6 +439,52 @@ def test_corrections_go_from_the_list_to_the_next_run(
     assert mended.shards.shard(NOISY, site.x).y.tolist() == list(said.values())
     assert mended.ledger.realised[NOISY] == pytest.approx(site.ledger.realised[NOISY] - wrong / len(shard))
     assert mended.ledger.realised.nonzero()[0].tolist() == [NOISY]
+
+
+def test_the_files_of_all_sites_together_keep_the_noise_of_all(
+    finished: Path, opened: tuple[Site, Spec, Tree], tmp_path: Path
+) -> None:
+    site, _, _ = opened
+    nothing, together = tmp_path / "nothing.csv", tmp_path / "together.csv"
+    nothing.write_text("row,label\n")
+    lines = ["row,label"]
+    for client in range(4):
+        labels = tmp_path / f"labels-{client}.csv"
+        assert "changed  0 of" in succeed(
+            "worklist", finished, "--client", client, "--corrections", nothing, "--out", labels
+        )
+        lines += labels.read_text().splitlines()[1:]
+    together.write_text("\n".join(lines))
+    settings = [f"noise.labels={together}", "noise.who=explicit", "noise.rates=[1.0, 1.0, 1.0, 1.0]"]
+    again, _, _ = experiment.prepare(face.configure(noise="human", partition="iid", clients=4, settings=settings))
+    assert again.shards.digest == site.shards.digest
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("row,label\n1,0\n4,0\n", r"row 4 is outside 0\.\.3"),
+        ("row,label\n1,0\n-1,0\n", "row -1 is outside"),
+        ("row,label\n1,0\n1,2\n", "row 1 has several labels"),
+        ("row,label\n1,3\n", r"label 3 is outside 0\.\.2"),
+        ("row,label,clean_label\n3,1,2\n1,0,2\n", "is in another order than the data"),
+        ("row,label\n", "a heading and no row"),
+    ],
+)
+def test_rows_of_a_file_of_labels_must_be_samples(content: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        human_labels(path, "label", np.array([0, 1, 2, 2]), 3)
+
+
+def test_a_file_of_labels_may_name_some_of_the_samples(tmp_path: Path) -> None:
+    path, true = tmp_path / "labels.csv", np.array([0, 1, 2, 2])
+    path.write_text("row,label,clean_label\n3,1,2\n1,0,1\n")
+    assert human_labels(path, "label", true, 3).tolist() == [0, 0, 2, 1]
+    path.write_text("row\n2\n1\n0\n0\n")  # a single column is the labels, whatever it is called
+    assert human_labels(path, None, true, 3).tolist() == [2, 1, 0, 0]
+    assert true.tolist() == [0, 1, 2, 2]
 
 
 # ---- the page -------------------------------------------------------------------------------------------------------

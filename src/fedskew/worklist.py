@@ -246,12 +246,12 @@ def save_privately(path: Path, run: Path, rows: Iterable[Sequence[object]]) -> N
         if where.is_dir():
             raise IsADirectoryError(None, "it is a folder")
         descriptor, draft = tempfile.mkstemp(dir=where.parent, prefix=f".{where.name}.")  # made with mode 600
+        try:
+            with open(descriptor, "w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows(rows)
+            os.replace(draft, where)
+        except BaseException:
+            os.unlink(draft)
+            raise
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror}; choose another --out") from None
-    try:
-        with open(descriptor, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-        os.replace(draft, where)
-    except BaseException:
-        os.unlink(draft)
-        raise

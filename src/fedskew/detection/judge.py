@@ -140,7 +140,7 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
         return _insufficient(cells, [*usable.warnings, few], options)
     matrix = normalised(filled(usable.mean)[0])
     vote = mixture.vote(matrix, options.seeds, options.covariance)
-    gain = mixture.bic(matrix, 1, options.seeds) - mixture.bic(matrix, 2, options.seeds)
+    gain = mixture.bic(matrix, 1) - mixture.bic(matrix, 2)
     p = chance.p_value(usable.mean, usable.se, options.simulations, seed)
     found = levels(usable.mean, usable.se)
     parted = groups(found.level, found.variance)

@@ -25,7 +25,7 @@ BELOW: dict[str, set[str]] = {
     "evidence": L0 | {"data", "work"},
     "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence"},
     "worklist": L0 | {"data", "parts", "work", "experiment"},
-    "report": {"errors", "record", "config"},
+    "report": {"errors", "record", "config", "detection"},
     "face": L0 | {"data", "parts", "methods", "experiment", "report"},
     "cli": L0 | {"data", "methods", "parts", "experiment", "worklist", "face", "report"},
     "__main__": {"cli"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fedskew import __version__
+from fedskew.cli.detection import detect
 from fedskew.cli.failures import Group
 from fedskew.cli.noise import noise
 from fedskew.cli.showing import card, data, methods, partition, report
@@ -18,5 +19,5 @@ def main() -> None:
     """Federated learning when clients' labels are skewed or wrong: train, compare, look."""
 
 
-for command in (run, compare, resume, report, methods, card, partition, noise, worklist, data):
+for command in (run, compare, resume, report, methods, card, partition, noise, detect, worklist, data):
     main.add_command(command)

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from fedskew import record
-from fedskew.report import pictures, tables
+from fedskew.report import detection, detection_page, pictures, tables
 from fedskew.report.runs import Loaded, grouped
 
 _COLUMNS = (
@@ -43,6 +43,7 @@ def html(runs: Sequence[Loaded]) -> str:
         bars=pictures.inline(pictures.client_bars(rows)) if pictures.has_client_scores(rows) else None,
         partitions=_partitions(runs),
         recalls=_recalls(runs),
+        detections=_detections(runs),
         details=[_details(each) for each in runs],
     )
 
@@ -162,6 +163,19 @@ def _recalls(runs: Sequence[Loaded]) -> list[dict[str, Any]]:
         ]
         out.append({"title": "Recall of each class, %", "heading": ["run", *names], "cells": cells})
     return out
+
+
+def _detections(runs: Sequence[Loaded]) -> list[dict[str, str]]:
+    """Who has noisy labels, of each run that looked for them."""
+    found = [(each, detection.detect(each.run)) for each in runs if detection.doors(each.run)]
+    return [
+        {
+            "title": f"{_called(each)}: {detection_page.headline(one)}",
+            "picture": detection_page.inline(one),
+            "command": shlex.join(["fedskew", "detect", str(each.path)]),
+        }
+        for each, one in found
+    ]
 
 
 def _details(each: Loaded) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""How well noisy clients were found, where the truth is known; and FedNoRo's Table 3, which compares indicators."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+
+from fedskew.detection import mixture
+from fedskew.detection.cells import Cells, filled, normalised
+
+Indicator = Literal["cells", "raw cells", "loss", "confidence", "lid"]
+
+#: the rows of Table 3
+TABLE: dict[str, Indicator] = {
+    "loss": "loss",
+    "confidence": "confidence",
+    "lid": "lid",
+    "per-class loss": "raw cells",
+    "per-class loss, normalised": "cells",
+}
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Shares: of the noisy clients found, of the found ones noisy, and of trials that found exactly the noisy set."""
+
+    recall: float
+    precision: float
+    exact: float
+
+
+def quality(found: Collection[int], truth: Collection[int]) -> Quality:
+    """Recall is nan where nobody is noisy, and precision 0 where nobody was found."""
+    hits = len(set(found) & set(truth))
+    return Quality(
+        hits / len(truth) if truth else float("nan"),
+        hits / len(found) if found else 0.0,
+        float(set(found) == set(truth)),
+    )
+
+
+def averaged(vote: mixture.Vote, truth: Collection[int]) -> Quality:
+    """Over the fits that voted, each by itself."""
+    each = [quality(found, truth) for found, _ in vote.sets]
+    votes = np.array([times for _, times in vote.sets])
+    return Quality(*(float(np.average([getattr(q, f.name) for q in each], weights=votes)) for f in fields(Quality)))
+
+
+def fits(
+    indicator: Indicator,
+    cells: Cells,
+    scalars: Mapping[int, Mapping[str, float]],
+    seeds: int,
+    covariance: mixture.Covariance = "full",
+    exclude: Collection[int] = (),
+) -> mixture.Vote:
+    """Single fits with seeds 0, 1, ..., as published: every cell counts, however thin, and any federation is split.
+
+    Of whom nothing is known, nobody says that they are noisy; nor of a single client.
+    """
+    rows, matrix = _measured(indicator, cells, scalars, exclude)
+    noisy = np.zeros(len(cells.mean), dtype=bool)
+    if len(rows) < 2:
+        return mixture.Vote(noisy, 1.0, [((), seeds)])
+    vote = mixture.vote(matrix, seeds, covariance)
+    noisy[rows] = vote.noisy
+    return mixture.Vote(noisy, vote.share, [(tuple(rows[list(found)].tolist()), times) for found, times in vote.sets])
+
+
+def table3(
+    cells: Cells, scalars: Mapping[int, Mapping[str, float]], truth: Collection[int], seeds: int
+) -> dict[str, Quality]:
+    """All rows: recall, precision and exact match, averaged over single fits with seeds 0 ... seeds - 1."""
+    return {name: averaged(fits(indicator, cells, scalars, seeds), truth) for name, indicator in TABLE.items()}
+
+
+def _measured(
+    indicator: Indicator, cells: Cells, scalars: Mapping[int, Mapping[str, float]], exclude: Collection[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(clients [n] of whom it is known, what is known [n, d]); the larger, the noisier."""
+    clients, classes = cells.mean.shape
+    if indicator in ("cells", "raw cells"):
+        kept = [c for c in range(classes) if c not in exclude]
+        mean = cells.mean[:, kept]
+        rows = np.flatnonzero(np.isfinite(mean).any(axis=1) & ~np.isinf(mean).any(axis=1))
+        if not len(rows):
+            return rows, mean[rows]
+        matrix, _ = filled(mean[rows])
+        return rows, normalised(matrix) if indicator == "cells" else matrix
+    values = np.array([scalars.get(k, {}).get(indicator, np.nan) for k in range(clients)])
+    rows = np.flatnonzero(np.isfinite(values))
+    return rows, values[rows, None] * (-1 if indicator == "confidence" else 1)

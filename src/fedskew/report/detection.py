@@ -1,0 +1,185 @@
+"""A run's detections of noisy clients, judged again from what its record holds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from fedskew import record
+from fedskew.detection import shift
+from fedskew.detection.cells import Cells
+from fedskew.detection.dossier import cells_from_json
+from fedskew.detection.judge import Judgement, Options, explain, judge
+from fedskew.detection.mixture import Vote
+from fedskew.detection.quality import Indicator, Quality, averaged, fits, quality
+from fedskew.errors import UserError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One detection. `mere` are flagged clients that differ by shift; `decided` is what the run made of it."""
+
+    round: int
+    answers: int
+    cells: Cells
+    age: np.ndarray
+    scalars: dict[int, dict[str, float]]
+    judgement: Judgement
+    evidence: shift.Evidence
+    mere: np.ndarray
+    reading: shift.Reading
+    decided: dict[str, Any]
+    privacy: dict[str, Any] | None
+
+    @property
+    def noisy(self) -> list[int]:
+        """Who has noisy labels by this detection alone."""
+        return np.flatnonzero(self.judgement.noisy & ~self.mere).tolist()
+
+    def as_json(self) -> dict[str, Any]:
+        judged = {name: value for name, value in self.judgement.as_json().items() if name not in ("noisy", "reference")}
+        return {
+            "round": self.round,
+            "answers": self.answers,
+            "noisy": self.noisy,
+            "reading": self.reading,
+            "explained_by_shift": np.flatnonzero(self.mere).tolist(),
+            **judged,
+            "decided": self.decided,
+            "privacy": self.privacy,
+        }
+
+
+@dataclass(frozen=True)
+class Detection:
+    """All detections of a run; `shown` is the one that is looked at closely, client by client.
+
+    `rates` are the true shares of wrong labels, and `truth` the truly noisy clients, where the record knows them.
+    `fits` are single fits of one indicator.
+    """
+
+    name: str
+    labels: list[str]
+    findings: list[Finding]
+    shown: Finding
+    clients: list[dict[str, Any]]
+    indicator: Indicator
+    fits: Vote
+    truth: list[int] | None
+    rates: list[float] | None
+
+    @property
+    def quality(self) -> Quality | None:
+        return None if self.truth is None else quality(self.shown.noisy, self.truth)
+
+    @property
+    def fits_quality(self) -> Quality | None:
+        return None if self.truth is None else averaged(self.fits, self.truth)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers and lists; None stands for nan."""
+        return {
+            "name": self.name,
+            "labels": self.labels,
+            **self.shown.as_json(),
+            "evidence": self.shown.evidence.as_json(),
+            "clients": self.clients,
+            "truth": self.truth,
+            "quality": _shares(self.quality),
+            "fits": {
+                "indicator": self.indicator,
+                "noisy": list(self.fits.sets[0][0]),
+                "share": self.fits.share,
+                "quality": _shares(self.fits_quality),
+            },
+            "history": [each.as_json() for each in self.findings],
+        }
+
+
+def doors(run: record.Run) -> list[dict[str, Any]]:
+    """The run's doors at which noisy clients were looked for."""
+    return [door for door in run.doors if "judgement" in (door.get("verdict") or {})]
+
+
+def detect(
+    run: record.Run,
+    options: Mapping[str, Any] | None = None,
+    exclude: Sequence[str] = (),
+    indicator: Indicator = "cells",
+    which: int | None = None,
+) -> Detection:
+    """Judge a run's detections again, with other options than the run's if some are given.
+
+    `exclude` are classes by name or number; `which` is the detection to show, counted from 1, and the last if left out.
+    """
+    if indicator not in get_args(Indicator):
+        raise UserError(f"detection: indicator '{indicator}' is unknown; there are {', '.join(get_args(Indicator))}")
+    opened = doors(run)
+    if not opened:
+        raise UserError(f"the run of {run.header.get('method', 'unknown')} has no detection; fednoro's runs have one")
+    if which is not None and not 1 <= which <= len(opened):
+        raise UserError(f"detection {which} does not exist; the run has detections 1 to {len(opened)}")
+    classes = len(opened[0]["verdict"]["cells"]["mean"][0])
+    labels = run.header.get("data", {}).get("labels") or [str(c) for c in range(classes)]
+    given = dict(options or {})
+    if exclude:
+        given["exclude"] = tuple(_class(each, labels) for each in exclude)
+    findings = [_judged(door, given) for door in opened]
+    shown = findings[len(opened) - 1 if which is None else which - 1]
+    if indicator not in ("cells", "raw cells") and not shown.scalars:
+        raise UserError(f"the record holds no '{indicator}' of any client; take indicator 'cells', which it holds")
+    used = shown.judgement.options
+    noise = run.header.get("noise") or {}
+    return Detection(
+        name=f"{run.header.get('method', 'unknown')} on {run.header.get('data', {}).get('name', 'unknown data')}",
+        labels=labels,
+        findings=findings,
+        shown=shown,
+        clients=explain(shown.cells, shown.judgement),
+        indicator=indicator,
+        fits=fits(indicator, shown.cells, shown.scalars, used.seeds, used.covariance, used.exclude),
+        truth=noise.get("noisy"),
+        rates=noise.get("realised"),
+    )
+
+
+def _judged(door: Mapping[str, Any], given: Mapping[str, Any]) -> Finding:
+    verdict = door["verdict"]
+    stored = verdict["judgement"]["options"]
+    options = replace(Options(**{**stored, "exclude": tuple(stored["exclude"])}), **given)
+    cells = cells_from_json(verdict["cells"])
+    found = judge(cells, options, seed=door["round"])
+    arrays = {name: np.array(v, dtype=np.float64) for name, v in verdict["evidence"].items() if name != "confusions"}
+    confusions = [[(y, b, share) for y, b, share in each] for each in verdict["evidence"]["confusions"]]
+    evidence = shift.Evidence(**arrays, confusions=confusions)
+    mere = shift.explained(evidence, found.noisy)
+    return Finding(
+        round=door["round"],
+        answers=door["answers"],
+        cells=cells,
+        age=np.array(verdict["age"]),
+        scalars={int(client): each for client, each in verdict["scalars"].items()},
+        judgement=found,
+        evidence=evidence,
+        mere=mere,
+        reading=shift.reading(found.noisy & ~mere, shift.shifted(evidence.distance)),
+        decided={"verdict": verdict["judgement"]["verdict"], "noisy": verdict["noisy"], "reading": verdict["reading"]},
+        privacy=verdict.get("privacy"),
+    )
+
+
+def _class(named: str, labels: Sequence[str]) -> int:
+    if named in labels:
+        return labels.index(named)
+    if named.isdecimal() and int(named) < len(labels):
+        return int(named)
+    raise UserError(f"class '{named}' does not exist; the classes are {', '.join(labels)}, or 0 to {len(labels) - 1}")
+
+
+def _shares(found: Quality | None) -> dict[str, float | None] | None:
+    if found is None:
+        return None
+    return {name: None if np.isnan(share) else share for name, share in asdict(found).items()}

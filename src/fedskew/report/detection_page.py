@@ -1,0 +1,262 @@
+"""A detection in words, for who looks after a site's data: one page that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedskew.detection.judge import AGREED, BELIEVED
+from fedskew.report import detection_pictures, pictures
+from fedskew.report.comparison import save_text
+from fedskew.report.detection import Detection, Finding
+from fedskew.report.detection_pictures import percent
+
+READINGS = {
+    "none": "No site's labels stand out, and no site's inputs look different from the others'.",
+    "noise": "Labels contradict the model, and no site's inputs look different: this speaks for wrong labels, not for "
+    "another device or other patients.",
+    "shift": "Some sites' inputs look different (another device, other patients), but their labels do not contradict "
+    "the model where it is sure: this speaks for a shift of inputs, not for wrong labels.",
+    "both": "Some sites have labels that contradict the model, and some sites' inputs look different: wrong labels and "
+    "a shift of inputs, at the same site or at different ones.",
+}
+UNREAD = "Sites sent their losses only, so wrong labels could not be told apart from inputs that look different."
+VERDICTS = {
+    "some": "some: all three witnesses below speak for wrong labels",
+    "inconclusive": "inconclusive: two of the three witnesses below speak for wrong labels",
+    "none": "none: at most one of the three witnesses below speaks for wrong labels, as often happens by chance",
+    "insufficient": "insufficient: too few sites could be judged",
+}
+TOP = 3
+
+
+def write(folder: Path, found: Detection) -> None:
+    """Write detection.json, detection.html and detection.png."""
+    save_text(folder / "detection.json", json.dumps(found.as_json(), indent=1) + "\n")
+    save_text(folder / "detection.html", html(found))
+    pictures.save(detection_pictures.picture(found, headline(found)), folder / "detection.png")
+
+
+def html(found: Detection) -> str:
+    """Everything about a detection in one file."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fedskew.report", ""),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    shown = found.shown
+    return environment.get_template("detection.html.j2").render(
+        name=found.name,
+        round=shown.round,
+        headline=headline(found),
+        verdict=VERDICTS[shown.judgement.verdict],
+        witnesses=witnesses(shown),
+        reading=reading(shown),
+        picture=inline(found),
+        rows=[row(found, client) for client in order(found)],
+        details=[_details(found, client) for client in order(found) if client["status"] in ("suspect", "noisy")],
+        warnings=warnings(found),
+        decided=decided(shown),
+        truth=truth(found),
+        history=_history(found.findings) if len(found.findings) > 1 else [],
+        privacy=privacy(shown),
+        options=vars(shown.judgement.options),
+    )
+
+
+def inline(found: Detection) -> str:
+    """The picture, to stand inside a page."""
+    return pictures.inline(detection_pictures.picture(found, ""))
+
+
+def headline(found: Detection) -> str:
+    """The detection in one sentence."""
+    shown, clients = found.shown, len(found.clients)
+    verdict, mere = shown.judgement.verdict, np.flatnonzero(shown.mere).tolist()
+    if shown.noisy:
+        have = "has" if len(shown.noisy) == 1 else "have"
+        return f"{len(shown.noisy)} of {clients} sites probably {have} wrong labels: {_listed(shown.noisy)}"
+    if mere:
+        return f"No sign of wrong labels; {len(mere)} of {clients} sites look different: {_listed(mere)}"
+    if verdict == "insufficient":
+        return f"{clients} sites are too few, or sent too little, to say whose labels are wrong"
+    if verdict == "inconclusive":
+        suspects = [k for k, status in enumerate(shown.judgement.status) if status == "suspect"]
+        look = f"; worth a look: {_listed(suspects)}" if suspects else ""
+        return f"It cannot be said whether any of {clients} sites has wrong labels{look}"
+    return f"No sign of wrong labels at any of {clients} sites"
+
+
+def witnesses(shown: Finding) -> list[dict[str, Any]]:
+    """What speaks for wrong labels and what against, in words; nothing where too few sites were judged."""
+    found, options = shown.judgement, shown.judgement.options
+    if np.isnan(found.p_value):
+        return []
+    least = found.p_value <= 1 / (options.simulations + 1)
+    chance = f"in fewer than 1 of {options.simulations + 1:,}" if least else f"in {100 * found.p_value:.1f} %"
+    agreeing = round(found.vote_share * options.seeds)
+    return [
+        {
+            "name": "Chance",
+            "speaks": found.p_value < options.level,
+            "says": f"Sites whose labels are all right differ as much as these {chance} of simulated cases "
+            f"(p = {found.p_value:.3f}; below {options.level:g} counts).",
+        },
+        {
+            "name": "Gap",
+            "speaks": found.two_groups >= BELIEVED,
+            "says": f"The higher group's losses are {found.gap:.1f} times as high as the others'; the probability that "
+            f"there are two groups at all is {percent(found.two_groups)} (from {100 * BELIEVED:.0f} % on counts).",
+        },
+        {
+            "name": "Agreement",
+            "speaks": found.vote_share >= AGREED,
+            "says": f"{agreeing:,} of {options.seeds:,} independent attempts to part the sites in two single out the "
+            f"same sites (from {100 * AGREED:.0f} % on counts).",
+        },
+    ]
+
+
+def reading(shown: Finding) -> str:
+    """Wrong labels or other inputs, in a sentence."""
+    return READINGS[shown.reading] if np.isfinite(shown.evidence.distance).any() else UNREAD
+
+
+def warnings(found: Detection) -> list[str]:
+    """What the verdict does not rest on."""
+    shown, least = found.shown, found.shown.judgement.options.min_count
+    told = [each.replace("client", "site") for each in shown.judgement.warnings]
+    thin = int(((shown.cells.count > 0) & (shown.cells.count < least)).sum())
+    if thin:
+        told.append(f"{thin} of {shown.cells.count.size} pairs of site and class have fewer than {least} samples and "
+                    "were left out")  # fmt: skip
+    excluded = [found.labels[c] for c in shown.judgement.options.exclude]
+    if excluded:
+        told.append(f"left out on request: {', '.join(excluded)}")
+    told += [f"site {k} has never answered" for k in np.flatnonzero(shown.age < 0)]
+    told += [
+        f"site {k} did not answer; its losses are {shown.age[k]} detections old" for k in np.flatnonzero(shown.age > 0)
+    ]
+    return told
+
+
+def decided(shown: Finding) -> str:
+    """What the run went on with, which heard the same and may have had other options and a memory."""
+    noisy, same = shown.decided["noisy"], shown.decided["noisy"] == shown.noisy
+    who = f"site{'s' if len(noisy) > 1 else ''} {_listed(noisy)}" if noisy else "nobody"
+    return f"The run itself said '{shown.decided['verdict']}' and treated {who} as noisy" + (
+        ", as here." if same else ", other than here."
+    )
+
+
+def truth(found: Detection) -> dict[str, Any] | None:
+    """Where wrong labels were made on purpose: how well they were found."""
+    quality = found.quality
+    if found.truth is None or quality is None:
+        return None
+    missed, wrongly = (
+        sorted(set(found.truth) - set(found.shown.noisy)),
+        sorted(set(found.shown.noisy) - set(found.truth)),
+    )
+    outcome = "All were found, and nobody else" if quality.exact else "; ".join(
+        f"{what} {_listed(who)}" for what, who in (("missed:", missed), ("wrongly flagged:", wrongly)) if who
+    )  # fmt: skip
+    return {
+        "sites": _listed(found.truth) or "none",
+        "outcome": outcome,
+        "recall": percent(quality.recall),
+        "precision": percent(quality.precision),
+    }
+
+
+def privacy(shown: Finding) -> str | None:
+    """What is claimed, and for what."""
+    if shown.privacy is None:
+        return None
+    return (
+        f"Detections so far are differentially private with epsilon {shown.privacy['epsilon']:.3g} and delta "
+        f"{shown.privacy['delta']:g}. This covers {shown.privacy['covers']}."
+    )
+
+
+def drivers(found: Detection, client: dict[str, Any]) -> list[str]:
+    """The classes that speak most against a site, the samples behind them, and how it would stand without them."""
+    cells = {cell["class"]: cell for cell in client["classes"]}
+    told = []
+    for c in client["drivers"][:TOP]:
+        change = cells[c]["without"]
+        without = "" if change is None else f", {percent(client['probability'] + change)} without it"
+        told.append(f"{found.labels[c]} ({cells[c]['count']:,}+ samples{without})")
+    return told
+
+
+def confusions(found: Detection, client: int) -> list[str]:
+    """What is labelled as what, by the model's opinion; the shares are of all the site's samples."""
+    return [
+        f"labelled {found.labels[y]}, looks like {found.labels[b]} ({percent(share)})"
+        for y, b, share in found.shown.evidence.confusions[client][:TOP]
+    ]
+
+
+def order(found: Detection) -> list[dict[str, Any]]:
+    """The likeliest first."""
+    return sorted(found.clients, key=lambda each: (-(each["probability"] or 0.0), each["client"]))
+
+
+def row(found: Detection, client: dict[str, Any]) -> dict[str, Any]:
+    k, evidence = client["client"], found.shown.evidence
+    standing = client["status"] in ("suspect", "noisy")
+    rate = evidence.rate[k]
+    return {
+        "site": k,
+        "status": "shift" if found.shown.mere[k] else client["status"],
+        "probability": "–" if client["probability"] is None else percent(client["probability"]),
+        "rate": "–" if np.isnan(rate) else f"{100 * rate:.0f} ± {100 * evidence.rate_se[k]:.0f} %",
+        "true": None if found.rates is None else percent(found.rates[k]),
+        "distance": "–" if np.isnan(evidence.distance[k]) else f"{evidence.distance[k]:.2f}",
+        "drivers": drivers(found, client) if standing else [],
+        "confusions": confusions(found, k) if standing else [],
+    }
+
+
+def _details(found: Detection, client: dict[str, Any]) -> dict[str, Any]:
+    nearest = client["nearest_clean"]
+    cells = [
+        [
+            found.labels[cell["class"]],
+            f"{cell['count']:,}+",
+            f"{cell['mean']:.2f}",
+            str(cell["rank"]),
+            "–" if cell["z"] is None else f"{cell['z']:+.1f}",
+            "–" if cell["without"] is None else percent(client["probability"] + cell["without"]),
+        ]
+        for cell in client["classes"]
+    ]
+    return {"site": client["client"], "nearest": nearest, "cells": cells}
+
+
+def _history(findings: Sequence[Finding]) -> list[list[str]]:
+    return [
+        [
+            str(each.round + 1),
+            each.judgement.verdict,
+            each.reading,
+            "–" if np.isnan(each.judgement.p_value) else f"{each.judgement.p_value:.3f}",
+            "–" if np.isnan(each.judgement.gap) else f"{each.judgement.gap:.1f}×",
+            _listed(each.noisy) or "nobody",
+            _listed(each.decided["noisy"]) or "nobody",
+        ]
+        for each in findings
+    ]
+
+
+def _listed(clients: Sequence[int]) -> str:
+    return ", ".join(map(str, clients))

@@ -1,0 +1,157 @@
+"""The picture of a detection: who stands out, in which classes, by how much."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedskew.detection.chance import moderated
+from fedskew.detection.groups import logs
+from fedskew.report.detection import Detection
+from fedskew.report.pictures import COLOURS, FAINT, INK, _clean, _figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: status -> colour and marker, so that colour is not alone in telling
+LOOKS = {"noisy": ("#D55E00", "D"), "suspect": ("#E69F00", "s"), "clean": ("#0072B2", "o"), "unknown": ("#999999", "x")}
+SHIFTED = COLOURS[3]
+#: Of more clients the most suspicious are drawn.
+MOST_ROWS = 60
+
+
+def picture(found: Detection, title: str) -> Figure:
+    """Loss by site and class, each site's level with its standard error, and what is said of it; the highest first."""
+    ratio, error = heights(found)
+    order = np.argsort(-np.nan_to_num(ratio, nan=-np.inf), kind="stable")[:MOST_ROWS]
+    rows, classes = len(order), len(found.labels)
+    wide = min(9.0, max(3.0, 0.42 * classes))
+    figure = _figure(1.0 + wide + 2.9 + 3.1, 1.7 + 0.27 * rows)
+    figure.suptitle(fill(title, int(9 * (wide + 7))), x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
+    heat, levels, words = figure.subplots(1, 3, width_ratios=(wide, 2.9, 2.9), sharey=True)
+    _draw_heat(figure, heat, found, order)
+    _draw_levels(levels, found, order, ratio[order], error[order])
+    _draw_words(words, found, order)
+    heat.set_ylim(rows - 0.5, -0.5)
+    return figure
+
+
+def used_losses(found: Detection) -> np.ndarray:
+    """The losses [K, C] that the judgement rests on; nan where there are none, or too few samples."""
+    mean = np.full(found.shown.cells.mean.shape, np.nan)
+    for client in found.clients:
+        for cell in client["classes"]:
+            mean[client["client"], cell["class"]] = cell["mean"]
+    return mean
+
+
+def heights(found: Detection) -> tuple[np.ndarray, np.ndarray]:
+    """How many times as high as those of the clean clients a client's losses are, and the error of its logarithm."""
+    cells, reference = found.shown.cells, found.shown.judgement.reference
+    mean = used_losses(found)
+    log, error = logs(mean, moderated(mean, cells.se, cells.count), reference.offset)
+    away = log - reference.effect
+    known = np.isfinite(away)
+    held = known.sum(axis=1)
+    level = np.where(known, away, 0.0).sum(axis=1) / np.where(held > 0, held, np.nan)
+    spread = np.sqrt((np.where(known, error, 0.0) ** 2).sum(axis=1)) / np.where(held > 0, held, np.nan)
+    return np.exp(level - reference.groups.clean), spread
+
+
+def _draw_heat(figure: Figure, axes: Axes, found: Detection, order: np.ndarray) -> None:
+    from matplotlib.patches import Rectangle
+
+    mean = used_losses(found)
+    held = np.isfinite(mean).any(axis=0)
+    scaled = np.full_like(mean, np.nan)
+    low, high = np.nanmin(mean[:, held], axis=0), np.nanmax(mean[:, held], axis=0)
+    scaled[:, held] = (mean[:, held] - low) / np.where(high > low, high - low, 1.0)
+    shown = scaled[order]
+    image = axes.imshow(np.ma.masked_invalid(shown), aspect="auto", cmap="Blues", vmin=0, vmax=1.15)
+    for row, column in np.argwhere(np.isnan(shown)):
+        spot = (column - 0.5, row - 0.5)
+        axes.add_patch(Rectangle(spot, 1, 1, facecolor="#F4F4F4", edgecolor="#BBBBBB", hatch="////", linewidth=0))
+    for row, client in enumerate(order.tolist()):
+        if client in found.shown.noisy:
+            axes.plot((-0.5, -0.5), (row - 0.45, row + 0.45), color=LOOKS["noisy"][0], linewidth=6, clip_on=False)
+    axes.hlines(np.arange(1, len(order)) - 0.5, -0.5, mean.shape[1] - 0.5, color="white", linewidth=1.5)
+    axes.set_xlim(-0.5, mean.shape[1] - 0.5)
+    every = 1 + (len(found.labels) - 1) // 25
+    size = 9 if len(found.labels) <= 20 else 7
+    turned = 90 if max(map(len, found.labels)) > 3 else 0
+    axes.set_xticks(range(0, len(found.labels), every), found.labels[::every], fontsize=size, rotation=turned)
+    axes.set_yticks(range(len(order)), [f"site {client}" for client in order], fontsize=9)
+    for tick, client in zip(axes.get_yticklabels(), order.tolist(), strict=True):
+        if client in found.shown.noisy:
+            tick.set(fontweight="bold", color=LOOKS["noisy"][0])
+    axes.set_title("loss by class (hatched: no or too few samples)", fontsize=9, color=INK)
+    axes.tick_params(length=0)
+    axes.tick_params("y", pad=7)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    bar = figure.colorbar(image, ax=axes, orientation="horizontal", shrink=0.6, aspect=30, pad=0.02)
+    bar.ax.set_xlim(0, 1)
+    bar.set_ticks((0, 1), labels=("lowest site", "highest site"))
+    bar.ax.tick_params(length=0, labelsize=8, colors=INK)
+    bar.outline.set_visible(False)
+
+
+def _draw_levels(axes: Axes, found: Detection, order: np.ndarray, ratio: np.ndarray, error: np.ndarray) -> None:
+    axes.axvline(1.0, color=FAINT, linewidth=1.2, zorder=0)
+    status = np.array([found.shown.judgement.status[client] for client in order])
+    for name, (colour, marker) in LOOKS.items():
+        rows = np.flatnonzero((status == name) & np.isfinite(ratio))
+        if len(rows):
+            middle = ratio[rows]
+            ends = np.stack([middle - middle * np.exp(-error[rows]), middle * np.exp(error[rows]) - middle])
+            axes.errorbar(middle, rows, xerr=ends, fmt=marker, color=colour, markersize=5.5, elinewidth=1.2, label=name)
+    axes.set_xscale("log")
+    known = np.isfinite(ratio)
+    least = min((0.7, *(ratio * np.exp(-error))[known] / 1.1))
+    most = max((1.5, *(ratio * np.exp(error))[known] * 1.1))
+    axes.set_xlim(least, most)
+    fine, coarse = (0.5, 0.7, 1, 1.5, 2, 3), (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+    ticks = [tick for tick in (fine if most / least < 6 else coarse) if least <= tick <= most]
+    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.set_title("loss against clean sites", fontsize=9, color=INK)
+    _clean(axes)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(labelleft=False)
+    if axes.containers:
+        legend = axes.legend(
+            frameon=False, fontsize=8.5, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=2.2,
+            handletextpad=0.3, columnspacing=1.0,
+        )  # fmt: skip
+        legend.set_in_layout(False)  # the heat map's bar has made room already
+
+
+def _draw_words(axes: Axes, found: Detection, order: np.ndarray) -> None:
+    evidence = found.shown.evidence
+    columns: dict[str, list[str]] = {
+        "chance that\nlabels are wrong": [percent(found.shown.judgement.probability[client]) for client in order]
+    }
+    if np.isfinite(evidence.rate).any():
+        columns["labels wrong\n(estimated)"] = [percent(evidence.rate[client]) for client in order]
+    if found.rates is not None:
+        columns["labels wrong\n(truth)"] = [percent(found.rates[client]) for client in order]
+    for number, (heading, texts) in enumerate(columns.items()):
+        place = (number + 0.5) / 3
+        drawn: dict[str, Any] = {"ha": "center", "fontsize": 8.5, "transform": axes.get_yaxis_transform()}
+        axes.text(place, 1.01, heading, ha="center", va="bottom", fontsize=8.5, color=INK, transform=axes.transAxes)
+        for row, (client, text) in enumerate(zip(order.tolist(), texts, strict=True)):
+            colour = SHIFTED if found.shown.mere[client] else LOOKS[found.shown.judgement.status[client]][0]
+            axes.text(place, row, text, va="center", color=colour if number == 0 else INK, **drawn)
+    axes.axis("off")
+
+
+def percent(share: float) -> str:
+    """A share of which neither nothing nor everything is claimed unless it is so."""
+    if np.isnan(share):
+        return "–"
+    if 0 < share < 0.005 or 0.995 <= share < 1:
+        return "< 1 %" if share < 0.5 else "> 99 %"
+    return f"{100 * share:.0f} %"

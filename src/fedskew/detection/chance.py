@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedskew.detection.cells import normalised
+from fedskew.detection.cells import normalised, spans
 
 #: A cell's variance is pooled with its class's as if that were known from so many samples. Losses are skewed, so in
 #: small cells mean and standard error rise together, and with their own errors alone chance would be called noise.
@@ -37,7 +37,7 @@ def p_value(mean: np.ndarray, se: np.ndarray, simulations: int, seed: int) -> fl
 
 def scores(mean: np.ndarray, se: np.ndarray) -> np.ndarray:
     """Per client [..., K], how high its normalised losses lie above the median client's, over the cells it has."""
-    span = np.nanmax(mean, axis=-2, keepdims=True) - np.nanmin(mean, axis=-2, keepdims=True)
+    span = spans(mean)
     height = normalised(mean)
     height = height - np.nanmedian(height, axis=-2, keepdims=True)
     weight = 1 / (SPREAD**2 + (se / np.where(span > 0, span, 1.0)) ** 2)

@@ -8,8 +8,14 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 run: $(INSTALLED)
+ifeq ($(NOISE),1)
+	$(BIN)/fedskew compare fedavg fedla "fednoro(warmup=8)" --dataset digits --partition dirichlet:1.0 --clients 10 \
+		--noise pairflip:0.4 --set noise.low=0.6 --set noise.high=0.8 --rounds 20 --lr 0.05 --out runs/noise --force
+	$(BIN)/fedskew detect runs/noise/fednoro-warmup=8-seed0 --out runs/noise
+else
 	$(BIN)/fedskew compare fedavg fedntd fedlmd-tf fedlmd fedvls --dataset digits --partition dirichlet:0.1 \
 		--clients 20 --per-round 10 --rounds 30 --score-clients --out runs/demo --force
+endif
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -q

@@ -28,7 +28,7 @@ UNREAD = "Sites sent their losses only, so wrong labels could not be told apart 
 VERDICTS = {
     "some": "some: all three witnesses below speak for wrong labels",
     "inconclusive": "inconclusive: two of the three witnesses below speak for wrong labels",
-    "none": "none: at most one of the three witnesses below speaks for wrong labels, as often happens by chance",
+    "none": "none: too little speaks for wrong labels",
     "insufficient": "insufficient: too few sites could be judged",
 }
 TOP = 3
@@ -112,15 +112,15 @@ def witnesses(shown: Finding) -> list[dict[str, Any]]:
         },
         {
             "name": "Gap",
-            "speaks": found.two_groups >= BELIEVED,
+            "speaks": found.two_groups >= BELIEVED and np.nanmax(found.probability) > found.two_groups / 2,
             "says": f"The higher group's losses are {found.gap:.1f} times as high as the others'; the probability that "
             f"there are two groups at all is {percent(found.two_groups)} (from {100 * BELIEVED:.0f} % on counts).",
         },
         {
             "name": "Agreement",
-            "speaks": found.vote_share >= AGREED,
-            "says": f"{agreeing:,} of {options.seeds:,} independent attempts to part the sites in two single out the "
-            f"same sites (from {100 * AGREED:.0f} % on counts).",
+            "speaks": found.vote_share >= AGREED and found.voted.any(),
+            "says": f"{agreeing:,} of {options.seeds:,} independent attempts to part the sites in two single out "
+            f"{'the same sites' if found.voted.any() else 'nobody'} (from {100 * AGREED:.0f} % on counts).",
         },
     ]
 

@@ -33,6 +33,7 @@ from fedskew.models import registry as networks
 from fedskew.parts import compose
 from fedskew.parts.protocol import whole
 from fedskew.parts.stages import Method
+from fedskew.sections import Noise
 from fedskew.types import Spec, Task, Tree
 from fedskew.work import checkpoint, server
 from fedskew.work.annotate import Shelf, Tell
@@ -175,10 +176,17 @@ def prepare(
     if config.noise.kind != "none":
         seed = config.seed if config.noise.seed is None else config.noise.seed
         annotating = replace(site, build=partial(build, seed=seed), _nets={})
-        site.shards, site.ledger = mislabel(
-            annotating, source, spec, config.noise, seed, given.shelf or Shelf(), partial(_class_room, config), tell
-        )
+        wanted, shelf, room = _beside_data(config), given.shelf or Shelf(), partial(_class_room, config)
+        site.shards, site.ledger = mislabel(annotating, source, spec, wanted, seed, shelf, room, tell)
     return site, source, spec
+
+
+def _beside_data(config: RunConfig) -> Noise:
+    """The noise with the files that it names looked up in the data folder, if they are not found as they are named."""
+    folder = config.data.dir or os.environ.get("FEDSKEW_DATA") or "."
+    named = {key: getattr(config.noise, key) for key in ("labels", "soft_labels", "matrix")}
+    found = {key: str(Path(folder, path)) for key, path in named.items() if path and not Path(path).exists()}
+    return config.noise.model_copy(update={key: path for key, path in found.items() if Path(path).exists()})
 
 
 def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from fedskew.methods import registry
 
 COMBINATIONS = [
+    "fedla+prox",
+    "fednoro(warmup=2, distance='global_l2', soft=True, kd_logits='raw', la=False)+prox+avgm",
+    "fednoro(warmup=1, drop=True, gate=False, epsilon=1.0)",
     "fedprox+avgm",
     "fedprox+fedsam+fedexp",
     "scaffold+fedsam",
@@ -34,6 +37,7 @@ COMBINATIONS = [
 #: where the defaults are made for more rounds than the battery has
 SMALL = {
     "fedconcat": "fedconcat(encoder_rounds=1)",
+    "fednoro": "fednoro(warmup=1, redetect=1)",
     "fedcorr": "fedcorr(warmup=1, finetune=1, confidence=0.1)",
     "fedcorr-la": "fedcorr-la(warmup=2, finetune=1, confidence=0.1)",
 }
@@ -42,6 +46,8 @@ EVERY = [*(SMALL.get(name, name) for name in registry.known()), *COMBINATIONS]
 
 #: weight zero (or one client) is the plain method, bit for bit: expression -> what it must equal
 LIMITS = {
+    "fednoro(warmup=1)": "fedla",  # four clients are too few to call one noisy
+    "la+fedavg": "fedla",
     "fedprox(mu=0)": "fedavg",
     "fedavgm(beta=0)": "fedavg",
     "fedsam(rho=0)": "fedavg",

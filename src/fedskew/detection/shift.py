@@ -20,6 +20,8 @@ FAR = 0.25
 UNUSUAL = 2.0
 #: sure samples of a noisy client contradict their labels so much more often than those of the others
 CONTRADICTED = 0.08
+#: the sampling error is put at so many deviations above its mean
+BEYOND = 2.0
 #: predicted classes with fewer samples say nothing
 LEAST = 5
 
@@ -62,9 +64,9 @@ def evidence(answers: Mapping[int, Mapping[str, np.ndarray]], clients: int, top:
 
 
 def distances(features: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
-    """How far a client's class means lie from the median client's, in deviations; sampling error is taken off.
+    """How far a client's class means lie from the median client's, in deviations.
 
-    Directions count alike, classes by their samples.
+    Directions count alike, classes by their samples; what sampling error could explain is taken off.
     """
     count = np.stack([each["features/count"] for each in features])
     enough = count >= LEAST
@@ -75,11 +77,13 @@ def distances(features: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
     if not shared.any():
         return np.full(len(features), np.nan)
     spread = np.nanmedian(variance, axis=0) + np.finfo(np.float64).tiny
-    square = (mean - np.nanmedian(mean, axis=0)) ** 2 / spread - 1 / np.maximum(count, 1)[..., None]
+    square = ((mean - np.nanmedian(mean, axis=0)) ** 2 / spread).mean(axis=2)
     weight = np.where(enough, count, 0)
-    held = weight.sum(axis=1)
-    total = (weight * np.where(enough, square.mean(axis=2), 0.0)).sum(axis=1)
-    return np.sqrt(np.maximum(total, 0) / np.where(held > 0, held, np.nan))
+    held, classes = weight.sum(axis=1), enough.sum(axis=1)
+    # Without shift count * square has the mean 1 and, if all directions were one, the variance 2.
+    chance = classes + BEYOND * np.sqrt(2 * classes)
+    excess = (weight * np.where(enough, square, 0.0)).sum(axis=1) - chance
+    return np.sqrt(np.maximum(excess, 0) / np.where(held > 0, held, np.nan))
 
 
 def noise_rate(joint: np.ndarray, count: np.ndarray) -> tuple[float, float, np.ndarray]:

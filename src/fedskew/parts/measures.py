@@ -35,9 +35,9 @@ def look(local: Local) -> Seen:
     y, logits, features = [], [], []
     for out, labels, _ in local.scan(local.weights):
         if directions is None:  # the same for everybody, so that what travels can be compared
-            shape = (out.features.shape[1], DIRECTIONS)
-            directions = torch.randn(shape, generator=seeds.generator(0, "directions")).to(out.features)
-            directions = directions / math.sqrt(shape[0])
+            rng = seeds.generator(0, "directions")
+            directions = torch.randn((out.features.shape[1], DIRECTIONS), generator=rng, device=rng.device)
+            directions = directions.to(out.features) / math.sqrt(len(directions))
         y.append(labels)
         logits.append(out.logits)
         features.append(out.features @ directions)
@@ -76,7 +76,7 @@ def private_cells(seen: Seen, classes: int, clip: float, sigma: float, rng: torc
     sums = torch.stack(
         [losses.new_zeros(classes).index_add_(0, seen.y, each) for each in (torch.ones_like(losses), losses, losses**2)]
     )
-    noise = torch.randn(sums.shape, generator=rng, dtype=torch.float64).to(sums)
+    noise = torch.randn(sums.shape, generator=rng, device=rng.device, dtype=torch.float64).to(sums)
     counts, first, second = sums + sigma * noise
     counts = torch.where(counts >= 4 * sigma, counts, torch.nan)
     mean = first / counts

@@ -1,0 +1,122 @@
+"""FedNoRo from end to end, on digits of which three of eight clients have wrong labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedskew import experiment, face
+from fedskew.config import RunConfig
+from fedskew.data import sources
+from fedskew.engines.inline import Inline
+from fedskew.errors import UserError
+from fedskew.work import server
+from fedskew.work.loop import Done, Opened, rounds
+from fedskew.work.site import one_thread
+from tests.contract import harness
+
+NOISY = [2, 5, 6]
+RATES = [0.5 if client in NOISY else 0.0 for client in range(8)]
+
+
+def wanted(method: str = "fednoro(warmup=3)", noise: str = "symmetric", **options: Any) -> RunConfig:
+    settings = ["local.optimiser=adam", "model.args.hidden=[32]"]
+    if noise != "none":
+        settings += [f"noise.kind={noise}", "noise.who=explicit", f"noise.rates={RATES}"]
+    defaults = {"rounds": 5, "epochs": 3, "batch": 16, "lr": 0.005, "engine": "inline"}
+    return face.configure(
+        method=method, partition="iid", clients=8, model="mlp", settings=settings, **(defaults | options)
+    )
+
+
+def given() -> experiment.Given:
+    return experiment.Given(source=sources.load("digits"))
+
+
+def detection(result: experiment.Result) -> dict[str, Any]:
+    verdict: dict[str, Any] = result.doors[-1]["verdict"]
+    return verdict
+
+
+def test_noisy_clients_are_found_with_their_rates_and_confusions() -> None:
+    found = detection(experiment.run(wanted(noise="pairflip"), given=given()))
+    assert found["noisy"] == NOISY and found["judgement"]["verdict"] == "some" and found["reading"] == "noise"
+    for client, rate in enumerate(found["evidence"]["rate"]):
+        assert rate == pytest.approx(RATES[client], abs=0.12)
+    for client in NOISY:
+        assert all((given - true) % 10 == 1 for given, true, _ in found["evidence"]["confusions"][client])
+
+
+def test_a_clean_federation_stays_fedla_to_the_bit() -> None:
+    ours = experiment.run(wanted(noise="none"), given=given())
+    assert detection(ours)["judgement"]["verdict"] != "some"
+    plain = experiment.run(wanted("fedla", noise="none"), given=given())
+    assert ours.end["weights_sha256"] == plain.end["weights_sha256"]
+
+
+def test_every_ablation_is_another_run() -> None:
+    methods = [f"fednoro(warmup=3{more})" for more in ("", ", distil=False", ", distance=None", ", drop=True")]
+    runs = {each: experiment.run(wanted(each), given=given()) for each in (*methods, "fedla")}
+    assert len({run.end["weights_sha256"] for run in runs.values()}) == 5
+    assert len({tuple(run.accuracy[:3]) for run in runs.values()}) == 1  # the warm-up is the same
+
+
+def test_dropped_clients_are_not_asked_again() -> None:
+    config = wanted("fednoro(warmup=3, drop=True)")
+    site, _, spec = experiment.prepare(config, given())
+    with one_thread():
+        events = list(rounds(site, Inline(site, harness.store()), server.begin(spec, site.net(spec).initial())))
+    asked = [[update.client for update in event.gathered.updates] for event in events if isinstance(event, Done)]
+    assert asked == [list(range(8))] * 3 + [[0, 1, 3, 4, 7]] * 2
+
+
+def test_redetection_opens_the_door_again() -> None:
+    config = wanted("fednoro(warmup=2, redetect=2)", rounds=6)
+    site, _, spec = experiment.prepare(config, given())
+    with one_thread():
+        events = list(rounds(site, Inline(site, harness.store()), server.begin(spec, site.net(spec).initial())))
+    doors = [event for event in events if isinstance(event, Opened)]
+    assert [door.round.index for door in doors] == [2, 4]
+    assert [door.verdict["noisy"] for door in doors] == [NOISY, NOISY]
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4])
+def test_it_resumes_to_the_same_bits_from_either_stage_and_from_before_the_door(tmp_path: Path, stop: int) -> None:
+    config = wanted("fednoro(warmup=3, redetect=1)")
+    whole = experiment.run(config, tmp_path / "whole", given=given())
+
+    def interrupt(line: dict[str, Any]) -> None:
+        if line["round"] + 1 == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(config, tmp_path / "part", given=given(), progress=interrupt)
+    resumed = experiment.resume(tmp_path / "part", given=given())
+    assert resumed.end["weights_sha256"] == whole.end["weights_sha256"]
+    assert [door["verdict"] for door in resumed.doors] == [door["verdict"] for door in whole.doors]
+
+
+@pytest.mark.parametrize("engine", ["pool", "wire"])
+def test_engines_agree_on_detection_and_bits(engine: str) -> None:
+    here, there = (experiment.run(wanted(engine=each), given=given()) for each in ("inline", engine))
+    assert here.end["weights_sha256"] == there.end["weights_sha256"]
+    assert detection(here) == detection(there)
+
+
+def test_lost_replies_are_borne(tmp_path: Path) -> None:
+    config = face.configure(wanted(), settings=["engine.drop=0.3"])
+    ours, again = (experiment.run(config, given=given()) for _ in range(2))
+    assert ours.end["weights_sha256"] == again.end["weights_sha256"]
+    assert ours.doors[0]["answers"] < 8 and set(detection(ours)["noisy"]) <= set(NOISY)
+
+
+def test_more_rounds_would_be_another_ramp(tmp_path: Path) -> None:
+    experiment.run(wanted(rounds=4), tmp_path / "run", given=given())
+    with pytest.raises(UserError, match=r"RampedDistillation goes by that number"):
+        experiment.resume(tmp_path / "run", given=given(), rounds=6)
+    experiment.run(wanted("fednoro(warmup=3, ramp_end=4)", rounds=4), tmp_path / "fixed", given=given())
+    longer = experiment.resume(tmp_path / "fixed", given=given(), rounds=5)
+    whole = experiment.run(wanted("fednoro(warmup=3, ramp_end=4)"), given=given())
+    assert longer.end["weights_sha256"] == whole.end["weights_sha256"]

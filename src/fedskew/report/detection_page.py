@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,10 @@ def reading(shown: Finding) -> str:
 def warnings(found: Detection) -> list[str]:
     """What the verdict does not rest on."""
     shown, least = found.shown, found.shown.judgement.options.min_count
-    told = [each.replace("client", "site") for each in shown.judgement.warnings]
+    told = [
+        re.sub(r"class (\d+)", lambda match: f"class {found.labels[int(match[1])]}", each.replace("client", "site"))
+        for each in shown.judgement.warnings
+    ]
     thin = int(((shown.cells.count > 0) & (shown.cells.count < least)).sum())
     if thin:
         told.append(f"{thin} of {shown.cells.count.size} pairs of site and class have fewer than {least} samples and "

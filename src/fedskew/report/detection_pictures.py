@@ -152,6 +152,6 @@ def percent(share: float) -> str:
     """A share of which neither nothing nor everything is claimed unless it is so."""
     if np.isnan(share):
         return "–"
-    if 0 < share < 0.005 or 0.995 <= share < 1:
+    if 0 < share < 0.01 or 0.99 < share < 1:
         return "< 1 %" if share < 0.5 else "> 99 %"
     return f"{100 * share:.0f} %"

@@ -1,0 +1,348 @@
+"""A detection judged again from its record, in words and as a picture."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedskew import record
+from fedskew.detection.cells import Cells
+from fedskew.errors import UserError
+from fedskew.report import detection_page, detection_pictures, page, runs
+from fedskew.report.detection import Detection, detect
+from tests.report.detected import cells, door, write
+
+
+def judged(folder: Path, *doors: dict[str, Any], truth: list[int] | None = None, **asked: Any) -> Detection:
+    return detect(record.read(write(folder, *doors, truth=truth)), **asked)
+
+
+def with_evidence(one: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    one["verdict"]["evidence"] |= changed
+    return one
+
+
+def missing(reported: Cells, *places: tuple[int, int]) -> Cells:
+    mean, count = reported.mean.copy(), reported.count.copy()
+    for place in places:
+        mean[place], count[place] = np.nan, 0
+    return Cells(mean, reported.se, count)
+
+
+# ---- judged again ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_options_give_the_same_judgement(tmp_path: Path) -> None:
+    one = door(cells([2, 5]))
+    found = judged(tmp_path / "run", one)
+    assert found.shown.noisy == [2, 5]
+    assert found.shown.judgement.as_json() == one["verdict"]["judgement"]
+    assert found.shown.decided == {"verdict": "some", "noisy": [2, 5], "reading": "noise"}
+
+
+def test_other_options_replace_those_of_the_run(tmp_path: Path) -> None:
+    found = judged(tmp_path / "run", door(cells([2, 5])), options={"seeds": 30, "covariance": "diag", "level": 0.2})
+    used = found.shown.judgement.options
+    assert (used.seeds, used.covariance, used.level, used.simulations) == (30, "diag", 0.2, 499)
+    assert sum(votes for _, votes in found.fits.sets) == 30
+
+
+@pytest.mark.parametrize("named", ["nevus", "1"])
+def test_a_class_left_out_by_name_or_number(tmp_path: Path, named: str) -> None:
+    found = judged(tmp_path / "run", door(cells([2, 5])), exclude=[named])
+    assert found.shown.judgement.options.exclude == (1,)
+    assert [cell["class"] for cell in found.clients[0]["classes"]] == [0, 2]
+
+
+def test_a_class_that_alone_made_the_noise(tmp_path: Path) -> None:
+    reported = cells([])
+    reported.mean[[1, 4], 0] += 20
+    one = door(reported)
+    assert judged(tmp_path / "all", one).shown.noisy == [1, 4]
+    assert judged(tmp_path / "without", one, exclude=["mole"]).shown.noisy == []
+
+
+def test_shift_is_weighed_again(tmp_path: Path) -> None:
+    # 5 is flagged, stands apart by features, and its labels are not contradicted: mere shift
+    distance = [0.0, 0, 0, 0, 0, 3, 0, 0, 0, 0]
+    one = with_evidence(door(cells([2, 5])), distance=distance, contradicted=[0, 0, 0.5, 0, 0, 0.0, 0, 0, 0, 0])
+    found = judged(tmp_path / "both", one)
+    assert (found.shown.noisy, np.flatnonzero(found.shown.mere).tolist(), found.shown.reading) == ([2], [5], "both")
+    alone = with_evidence(door(cells([5])), distance=distance, contradicted=[0.0] * 10)
+    found = judged(tmp_path / "shift", alone)
+    assert (found.shown.noisy, found.shown.reading) == ([], "shift")
+    assert detection_page.headline(found) == "No sign of wrong labels; 1 of 10 sites look different: 5"
+
+
+def test_quality_is_counted_where_the_truth_is_known(tmp_path: Path) -> None:
+    assert judged(tmp_path / "unknown", door(cells([2, 5]))).quality is None
+    found = judged(tmp_path / "known", door(cells([2, 5])), truth=[2, 5, 6, 7])
+    written = found.as_json()
+    assert written["quality"] == {"recall": 0.5, "precision": 1.0, "exact": 0.0}
+    assert written["truth"] == [2, 5, 6, 7]
+    told = detection_page.truth(found)
+    assert told is not None and told["outcome"] == "missed: 6, 7"
+
+
+def test_a_recall_of_nobody_is_not_a_number_in_json(tmp_path: Path) -> None:
+    written = judged(tmp_path / "run", door(cells([])), truth=[]).as_json()
+    assert written["quality"] == {"recall": None, "precision": 0.0, "exact": 1.0}
+
+
+@pytest.mark.parametrize(("indicator", "noisy"), [("loss", [2, 5]), ("confidence", [2, 5]), ("lid", [1, 3, 5, 7, 9])])
+def test_one_number_per_client(tmp_path: Path, indicator: Any, noisy: list[int]) -> None:
+    found = judged(tmp_path / "run", door(cells([2, 5])), indicator=indicator)
+    assert found.as_json()["fits"] | {"quality": None} == {
+        "indicator": indicator,
+        "noisy": noisy,
+        "share": 1.0,
+        "quality": None,
+    }
+    assert found.shown.noisy == [2, 5], "the verdict rests on cells whatever single fits are made of"
+
+
+def test_the_last_detection_unless_another_is_asked_for(tmp_path: Path) -> None:
+    doors = [door(cells([2]), round=4), door(cells([2, 5]), round=8)]
+    found = judged(tmp_path / "run", *doors)
+    assert (found.shown.round, found.shown.noisy) == (8, [2, 5])
+    assert [each.noisy for each in found.findings] == [[2], [2, 5]]
+    assert detect(record.read(tmp_path / "run"), which=1).shown.noisy == [2]
+
+
+def test_other_doors_are_not_detections(tmp_path: Path) -> None:
+    other = {"round": 2, "part": "Cluster", "answers": 10, "verdict": None}
+    assert len(judged(tmp_path / "run", door(cells([2])), other).findings) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"exclude": ["3"]}, "class '3' does not exist; the classes are mole, nevus, <scar>, or 0 to 2"),
+        ({"exclude": ["-1"]}, "class '-1' does not exist; the classes are mole, nevus, <scar>, or 0 to 2"),
+        ({"which": 2}, "detection 2 does not exist; the run has detections 1 to 1"),
+        ({"which": 0}, "detection 0 does not exist; the run has detections 1 to 1"),
+        ({"options": {"seeds": 0}}, "detection: seeds is 0 and must be at least 1"),
+        (
+            {"indicator": "height"},
+            "detection: indicator 'height' is unknown; there are cells, raw cells, loss, confidence, lid",
+        ),
+    ],
+)
+def test_mistakes(tmp_path: Path, asked: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        judged(tmp_path / "run", door(cells([2])), **asked)
+    assert str(caught.value) == sentence
+
+
+def test_a_private_run_has_losses_per_class_only(tmp_path: Path) -> None:
+    nothing = {name: [None] * 10 for name in ("distance", "contradicted", "rate", "rate_se")}
+    spent = {"epsilon": 3.25, "delta": 1e-5, "covers": "the indicators only"}
+    one = with_evidence(door(cells([2, 5]), scalars={}, privacy=spent), **nothing, confusions=[[]] * 10)
+    found = judged(tmp_path / "run", one)
+    text = detection_page.html(found)
+    assert detection_page.UNREAD in text
+    assert "epsilon 3.25 and delta 1e-05. This covers the indicators only." in text
+    with pytest.raises(UserError, match="the record holds no 'loss' of any client; take indicator 'cells'"):
+        detect(record.read(tmp_path / "run"), indicator="loss")
+
+
+# ---- in words -------------------------------------------------------------------------------------------------------
+
+
+def test_headlines(tmp_path: Path) -> None:
+    told = {
+        "two": door(cells([2, 5])),
+        "one": door(cells([7])),
+        "nobody": door(cells([])),
+        "few": door(cells([1], clients=5)),
+    }
+    assert {name: detection_page.headline(judged(tmp_path / name, one)) for name, one in told.items()} == {
+        "two": "2 of 10 sites probably have wrong labels: 2, 5",
+        "one": "1 of 10 sites probably has wrong labels: 7",
+        "nobody": "No sign of wrong labels at any of 10 sites",
+        "few": "5 sites are too few, or sent too little, to say whose labels are wrong",
+    }
+
+
+def test_an_inconclusive_verdict_names_suspects(tmp_path: Path) -> None:
+    # Far apart and agreed, but at a level that the least p-value of 499 simulations, 1 / 500, cannot be below.
+    found = judged(tmp_path / "run", door(cells([2, 5])), options={"level": 0.001})
+    assert found.shown.judgement.verdict == "inconclusive"
+    expected = "It cannot be said whether any of 10 sites has wrong labels; worth a look: 2, 5"
+    assert detection_page.headline(found) == expected
+    assert [each["speaks"] for each in detection_page.witnesses(found.shown)] == [False, True, True]
+    assert detection_page.decided(found.shown).endswith("treated sites 2, 5 as noisy, other than here.")
+
+
+def test_three_witnesses(tmp_path: Path) -> None:
+    chance, gap, agreement = detection_page.witnesses(judged(tmp_path / "run", door(cells([2, 5]))).shown)
+    assert chance["speaks"] and gap["speaks"] and agreement["speaks"]
+    assert "in fewer than 1 of 500 of simulated cases (p = 0.002; below 0.05 counts)" in chance["says"]
+    # losses of about 3.05 + 0.1 against 1.05 + 0.1, the tenth of the median being added to both
+    assert "losses are 2.7 times as high" in gap["says"]
+    assert re.match(r"\d of 9 independent attempts", agreement["says"])
+
+
+def test_too_few_sites_have_no_witnesses(tmp_path: Path) -> None:
+    found = judged(tmp_path / "run", door(cells([1], clients=5)))
+    assert detection_page.witnesses(found.shown) == []
+    assert "5 sites with usable losses are too few to judge, which takes 6" in detection_page.warnings(found)
+    assert "insufficient: too few sites could be judged" in detection_page.html(found)
+
+
+def test_warnings(tmp_path: Path) -> None:
+    reported = cells([2, 5])
+    reported.count[0, 0], reported.count[3, 0] = 2, 4
+    reported = missing(reported, *((k, 2) for k in range(10)))
+    found = judged(tmp_path / "run", door(reported, age=[0, 3, *[0] * 7, -1]), exclude=["mole"])
+    assert detection_page.warnings(found) == [
+        "no site has enough samples of class <scar>; it is left out",
+        "2 of 30 pairs of site and class have fewer than 5 samples and were left out",
+        "left out on request: mole",
+        "site 9 has never answered",
+        "site 1 did not answer; its losses are 3 detections old",
+    ]
+
+
+def test_drivers_and_confusions_are_named(tmp_path: Path) -> None:
+    reported = cells([2, 5])
+    reported.mean[2, 1] += 4
+    found = judged(tmp_path / "run", door(reported))
+    first, *_ = detection_page.drivers(found, found.clients[2])
+    assert first == "nevus (50+ samples, > 99 % without it)"
+    assert detection_page.confusions(found, 2) == ["labelled mole, looks like <scar> (25 %)"]
+    row = detection_page.row(found, found.clients[0])
+    assert (row["status"], row["drivers"], row["confusions"], row["true"]) == ("clean", [], [], None)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0 %"), (0.0099, "< 1 %"), (0.01, "1 %"), (0.5, "50 %"), (0.99, "99 %"), (0.991, "> 99 %"), (1.0, "100 %")],
+)
+def test_percent_claims_no_certainty(share: float, text: str) -> None:
+    assert detection_pictures.percent(share) == text
+
+
+# ---- the page -------------------------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """Which elements a page has, that each is closed, and what it points to."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def elements(text: str) -> Elements:
+    parsed = Elements()
+    parsed.feed(text)
+    assert not parsed.open
+    return parsed
+
+
+def test_a_page_that_stands_alone(tmp_path: Path) -> None:
+    doors = [door(cells([2]), round=4), door(cells([2, 5]), round=8)]
+    text = detection_page.html(judged(tmp_path / "run", *doors, truth=[2, 5]))
+    parsed = elements(text)
+    assert "script" not in parsed.seen and "link" not in parsed.seen
+    assert [link[:14] for link in parsed.links] == ["data:image/svg"]
+    assert "prefers-color-scheme: dark" in text
+    assert parsed.seen.count("details") == 2, "one for each site that stands out"
+    assert "<h1>2 of 10 sites probably have wrong labels: 2, 5</h1>" in text
+    assert "All were found, and nobody else" in text
+    assert "&lt;scar&gt;" in text and "<scar>" not in text
+    assert "From one detection to the next" in text
+    assert re.search(r"<td>5</td><td>some</td><td>noise</td>.*<td class=\"words\">2</td>", text)
+
+
+def test_what_there_is_not_is_not_on_the_page(tmp_path: Path) -> None:
+    text = detection_page.html(judged(tmp_path / "run", door(cells([2, 5]))))
+    for absent in ("Compared with the truth", "From one detection", "<h2>Privacy", "To be kept in mind", "(truth)"):
+        assert absent not in text
+
+
+def test_the_same_record_gives_the_same_page(tmp_path: Path) -> None:
+    run = record.read(write(tmp_path / "run", door(cells([2, 5]))))
+    assert detection_page.html(detect(run)) == detection_page.html(detect(run))
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        cells([], clients=3),
+        Cells(np.full((8, 3), np.nan), np.full((8, 3), np.nan), np.zeros((8, 3), dtype=np.int64)),
+        missing(cells([2, 5]), (4, 0), (4, 1), (4, 2)),
+        Cells(np.ones((8, 3)), np.full((8, 3), 0.1), np.full((8, 3), 50)),
+    ],
+    ids=["few", "nothing heard", "a silent site", "all alike"],
+)
+def test_pages_and_pictures_of_odd_federations(tmp_path: Path, reported: Cells) -> None:
+    found = judged(tmp_path / "run", door(reported))
+    detection_page.write(tmp_path / "out", found)
+    elements((tmp_path / "out" / "detection.html").read_text())
+    assert (tmp_path / "out" / "detection.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+# ---- the picture ----------------------------------------------------------------------------------------------------
+
+
+def test_the_picture_has_the_highest_on_top_and_hatches_what_is_missing(tmp_path: Path) -> None:
+    reported = missing(cells([5]), (0, 1), (3, 2))
+    found = judged(tmp_path / "run", door(reported), truth=[5])
+    heat, levels, words, *_ = detection_pictures.picture(found, "").axes
+    names = [tick.get_text() for tick in heat.get_yticklabels()]
+    assert names[0] == "site 5" and len(names) == 10
+    hatched = {(round(patch.get_y() + 0.5), round(patch.get_x() + 0.5)) for patch in heat.patches}
+    assert hatched == {(names.index("site 0"), 1), (names.index("site 3"), 2)}
+    assert len(heat.lines) == 1, "one row is marked"
+    assert {text.get_text() for text in levels.get_legend().get_texts()} == {"noisy", "clean"}
+    assert [text.get_text() for text in words.texts if text.get_text().startswith("labels")] == [
+        "labels wrong\n(estimated)",
+        "labels wrong\n(truth)",
+    ]
+
+
+def test_heights_are_relative_to_clean_sites(tmp_path: Path) -> None:
+    ratio, error = detection_pictures.heights(judged(tmp_path / "run", door(cells([2, 5]))))
+    # 3.05 + 0.105 over 1.05 + 0.105, up to the clean sites' own differences of 5 %
+    assert ratio[[2, 5]] == pytest.approx(2.73, rel=0.1)
+    assert np.delete(ratio, [2, 5]) == pytest.approx(1.0, rel=0.1)
+    # the error of a logarithm: 0.05 / 1.155 in each of three classes, so / sqrt(3) for their mean
+    assert np.delete(error, [2, 5]) == pytest.approx(0.05 / 1.155 / np.sqrt(3), rel=0.1)
+
+
+def test_many_sites_are_cut_to_the_most_suspicious(tmp_path: Path) -> None:
+    heat, *_ = detection_pictures.picture(judged(tmp_path / "run", door(cells([1, 69], clients=70))), "").axes
+    names = [tick.get_text() for tick in heat.get_yticklabels()]
+    assert len(names) == detection_pictures.MOST_ROWS and set(names[:2]) == {"site 1", "site 69"}
+
+
+# ---- in a run's own page --------------------------------------------------------------------------------------------
+
+
+def test_a_report_has_the_detection_of_the_runs_that_have_one(tmp_path: Path) -> None:
+    write(tmp_path / "with", door(cells([2, 5])))
+    text = page.html(runs.read([tmp_path / "with"]))
+    assert "Whose labels are wrong" in text and "2 of 10 sites probably have wrong labels: 2, 5" in text
+    assert f"fedskew detect {tmp_path / 'with'}" in text
+    write(tmp_path / "without")
+    assert "Whose labels are wrong" not in page.html(runs.read([tmp_path / "without"]))

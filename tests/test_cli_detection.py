@@ -1,0 +1,131 @@
+"""`fedskew detect`: a run's detection judged again, and the sentences that mistakes end in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fedskew import record
+from fedskew.cli import main
+from tests.report.detected import cells, door, write
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def fedskew(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def succeed(*arguments: str) -> str:
+    result = fedskew(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def complaint(*arguments: str) -> str:
+    """The one sentence that wrong arguments end in."""
+    result = fedskew(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_a_trained_run_is_judged_as_it_judged_itself() -> None:
+    succeed(
+        "run", "--method", "fednoro(warmup=1, redetect=1)", "--clients", "8", "--rounds", "3", "--epochs", "1",
+        "--partition", "iid", "--noise", "symmetric:0.4", "--engine", "inline", "--out", "mine",
+    )  # fmt: skip
+    stored = [each["verdict"]["judgement"] for each in record.read("mine").doors]
+    assert len(stored) == 2
+    found = json.loads(succeed("detect", "mine", "--json"))
+    for again, before in zip(found["history"], stored, strict=True):
+        for name in ("verdict", "voted", "vote_share", "bic", "p_value", "gap", "probability", "status", "options"):
+            assert again[name] == before[name], name
+    assert found["round"] == 2 and len(found["truth"]) == 3
+
+
+def test_everything_is_printed_and_written() -> None:
+    write(Path("run"), door(cells([2, 5])), truth=[2, 5])
+    text = succeed("detect", "run")
+    assert text.startswith("2 of 10 sites probably have wrong labels: 2, 5\n")
+    for expected in (
+        "verdict      some", "p-value      0.002 (level 0.05)", "in favour of two groups", "nevus (50+ samples",
+        "reading      noise.", "as noisy, as here.", "single fits  cells, 9 seeds",
+        "truth        2, 5; recall 100 %, precision 100 %, exact match 100 %",
+        "page         run/detection/detection.html",
+    ):  # fmt: skip
+        assert expected in text, expected
+    written = json.loads(Path("run/detection/detection.json").read_text())
+    assert written["noisy"] == [2, 5] and written["quality"] == {"recall": 1.0, "precision": 1.0, "exact": 1.0}
+    assert {each.name for each in Path("run/detection").iterdir()} == {
+        "detection.html",
+        "detection.json",
+        "detection.png",
+    }
+
+
+def test_no_truth_no_recall() -> None:
+    write(Path("run"), door(cells([2, 5])))
+    text = succeed("detect", "run/record.jsonl", "--out", "elsewhere")
+    assert "recall" not in text and "truth" not in text
+    assert Path("elsewhere/detection.html").exists() and not Path("run/detection").exists()
+
+
+def test_many_seeds_and_other_indicators() -> None:
+    write(Path("run"), door(cells([2, 5])), truth=[2, 5])
+    found = json.loads(succeed("detect", "run", "--seeds", "100", "--indicator", "lid", "--json"))
+    # odd clients have the larger dimension: of [1, 3, 5, 7, 9] one is noisy, of two noisy ones one is found
+    assert found["fits"]["noisy"] == [1, 3, 5, 7, 9]
+    assert found["fits"]["quality"] == {"recall": 0.5, "precision": 0.2, "exact": 0.0}
+    assert sum(votes for _, votes in found["sets"]) == 100
+    raw = json.loads(succeed("detect", "run", "--no-normalise", "--covariance", "diag", "--json"))
+    assert raw["fits"]["indicator"] == "raw cells" and raw["options"]["covariance"] == "diag"
+
+
+def test_an_earlier_detection() -> None:
+    write(Path("run"), door(cells([2]), round=3), door(cells([2, 5]), round=6))
+    assert json.loads(succeed("detect", "run", "--door", "1", "--json"))["noisy"] == [2]
+
+
+def test_too_few_clients_are_no_mistake() -> None:
+    write(Path("run"), door(cells([1], clients=5)))
+    text = succeed("detect", "run")
+    assert "verdict      insufficient" in text and "p-value" not in text
+    assert "Note: 5 sites with usable losses are too few to judge, which takes 6" in text
+
+
+def test_many_clients_are_cut_short() -> None:
+    write(Path("run"), door(cells([1, 2], clients=41)))
+    assert "... and 1 more; --json shows them all." in succeed("detect", "run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["run", "--exclude-class", "wart"],
+            "class 'wart' does not exist; the classes are mole, nevus, <scar>, or 0 to 2",
+        ),
+        (["run", "--seeds", "0"], "detection: seeds is 0 and must be at least 1"),
+        (["run", "--level", "2"], "detection: level is 2.0 and must lie between 0 and 1"),
+        (["run", "--door", "3"], "detection 3 does not exist; the run has detections 1 to 1"),
+        (
+            ["run", "--no-normalise", "--indicator", "lid"],
+            "--no-normalise is for losses per class, and the indicator is 'lid'; leave one out",
+        ),
+        (["plain"], "the run of fednoro has no detection; fednoro's runs have one"),
+        (["nowhere"], "record 'nowhere' cannot be read: No such file or directory"),
+    ],
+)
+def test_mistakes(arguments: list[str], sentence: str) -> None:
+    write(Path("run"), door(cells([2, 5])))
+    write(Path("plain"))
+    assert complaint("detect", *arguments) == f"Error: {sentence}"
+    assert not Path("run/detection").exists()

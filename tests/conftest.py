@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,11 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no folder ../shared/data beside the repository")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Decoded images of tests are not the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDSKEW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -1,0 +1,141 @@
+"""Image files decoded once, on all cores, into one array that is mapped from then on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from fedskew.data import cache
+from fedskew.errors import UserError
+
+_MODES = {1: "L", 3: "RGB"}
+_BLOCK = 64
+_DIGEST = 32
+
+#: called with the number of images done and of all
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Images uint8 [N, C, H, W], the places of theirs in the list of paths, how many others were unreadable."""
+
+    x: Tensor
+    kept: Tensor
+    bad: int
+    checksum: str
+
+
+def decode(
+    paths: Sequence[Path],
+    *,
+    size: tuple[int, int] | None,
+    channels: Literal[1, 3],
+    key: str,
+    skip_bad: bool = False,
+    tell: Tell | None = None,
+) -> Decoded:
+    """Read images as grey or colour, resized (bicubic) to `size`, which is (height, width); None: all have one size.
+
+    They are decoded again when a file's name, size or time of change is another one, or a setting is.
+    """
+    sized, first = (size, None) if size is not None else _size_of_first(paths, skip_bad)
+    shape = (channels, *sized)
+    start, total = _DIGEST + len(paths), channels * sized[0] * sized[1]
+
+    def fill(flat: np.ndarray) -> None:
+        good = flat[_DIGEST:start].view(bool)
+        images = flat[start:].reshape(len(paths), *shape)
+
+        def block(begin: int) -> int:
+            end = min(begin + _BLOCK, len(paths))
+            for row in range(begin, end):
+                try:
+                    images[row] = _read(paths[row], sized, channels, first)
+                    good[row] = True
+                except UserError:
+                    if not skip_bad:
+                        raise
+            return end - begin
+
+        done = 0
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            try:
+                for more in pool.map(block, range(0, len(paths), _BLOCK)):
+                    done += more
+                    if tell is not None:
+                        tell(done, len(paths))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        kept = np.flatnonzero(good)
+        for to, row in enumerate(kept):
+            if to != row:
+                images[to] = images[row]
+        flat[:_DIGEST] = np.frombuffer(hashlib.sha256(images[: len(kept)].data).digest(), np.uint8)
+
+    stored = cache.mapped(_digest(paths, f"{key}|{skip_bad}"), (start + len(paths) * total,), np.uint8, fill)
+    kept = stored[_DIGEST:start].nonzero()[:, 0]
+    x = stored[start:].view(len(paths), *shape)[: len(kept)]
+    return Decoded(x, kept, len(paths) - len(kept), f"sha256:{stored[:_DIGEST].numpy().tobytes().hex()}")
+
+
+def _digest(paths: Sequence[Path], key: str) -> str:
+    found = hashlib.sha256(key.encode())
+    for path in paths:
+        try:
+            told = path.stat()
+            found.update(f"|{path}|{told.st_size}|{told.st_mtime_ns}".encode(errors="surrogateescape"))
+        except OSError:
+            found.update(f"|{path}|missing".encode(errors="surrogateescape"))
+    return found.hexdigest()
+
+
+def _size_of_first(paths: Sequence[Path], skip_bad: bool) -> tuple[tuple[int, int], Path | None]:
+    for path in paths:
+        try:
+            with _opened(path) as image:
+                return (image.height, image.width), path
+        except UserError:
+            if not skip_bad:
+                raise
+    return (1, 1), None
+
+
+def _opened(path: Path) -> Image.Image:
+    try:
+        return Image.open(path)
+    except Exception as error:  # bytes from outside can go wrong in any way
+        raise UserError(f"image '{path}' cannot be read ({_why(path, error)})") from error
+
+
+def _read(path: Path, size: tuple[int, int], channels: int, like: Path | None) -> np.ndarray:
+    """One image as [C, H, W]; `like` is the image whose size it must have."""
+    height, width = size
+    with _opened(path) as image:
+        if image.mode[0] in "IF":
+            raise UserError(f"image '{path}' has more than 8 bits a pixel ({image.mode}); store it with 8")
+        if like is not None and (image.height, image.width) != size:
+            told = f"image '{path}' has {image.width}x{image.height} pixels and '{like}' has {width}x{height}"
+            raise UserError(f"{told}: all must have one size, or give the size to bring them to")
+        try:
+            grey_or_colour = image.convert(_MODES[channels])
+        except Exception as error:  # as above
+            raise UserError(f"image '{path}' cannot be read ({_why(path, error)})") from error
+    if like is None:
+        grey_or_colour = grey_or_colour.resize((width, height), Image.Resampling.BICUBIC)
+    pixels = np.asarray(grey_or_colour)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _why(path: Path, error: Exception) -> str:
+    return "there is no such file" if not path.is_file() else f"it is damaged or no image: {error}"

@@ -30,7 +30,15 @@ def _scalar_or_list(value: Any) -> Scalar | list[Scalar]:
 
 
 PartitionName = Literal[
-    "iid", "sharding", "dirichlet", "dirichlet_client", "bernoulli_dirichlet", "quantity", "labels", "explicit"
+    "iid",
+    "sharding",
+    "dirichlet",
+    "dirichlet_client",
+    "bernoulli_dirichlet",
+    "quantity",
+    "labels",
+    "natural",
+    "explicit",
 ]
 
 #: The one field each partition needs; the others of these fields must be left out.
@@ -42,6 +50,7 @@ PARTITION_NEEDS: dict[str, str | None] = {
     "bernoulli_dirichlet": "alpha",
     "quantity": "s",
     "labels": "k",
+    "natural": None,
     "explicit": "lists",
 }
 _EXAMPLES: dict[str, float | int | str] = {"alpha": 0.5, "s": 2, "k": 2, "lists": "lists.json"}

@@ -17,7 +17,11 @@ from fedskew.types import Arrays
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: `mean` and `std` are per channel on the 0..1 scale, empty when samples are used as they are."""
+    """A data set: `mean` and `std` are per channel on the 0..1 scale, empty when samples are used as they are.
+
+    `sites` numbers the site of each training sample, by `site_names`; `groups` numbers its patient, or whatever else
+    must stay together; `notes` are sentences about what was read.
+    """
 
     name: str
     train: Arrays
@@ -27,6 +31,10 @@ class Source:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     checksums: dict[str, str]
+    sites: Tensor | None = None
+    site_names: tuple[str, ...] = ()
+    groups: Tensor | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.labels) != self.classes:
@@ -46,6 +54,20 @@ class Source:
             if not len(self.mean) == len(self.std) == channels or min(self.std) <= 0:
                 given = f"mean {list(self.mean)} and std {list(self.std)}"
                 raise UserError(f"data set '{self.name}': {given} must hold {channels} numbers each, std above 0")
+        for what, numbers in (("sites", self.sites), ("groups", self.groups)):
+            if numbers is not None and numbers.shape != self.train.y.shape:
+                many = f"{what} {list(numbers.shape)} for {len(self.train)} training samples"
+                raise UserError(f"data set '{self.name}' has {many}; it should have one number for each")
+        if self.sites is not None:
+            self._check_sites(self.sites)
+
+    def _check_sites(self, sites: Tensor) -> None:
+        where = f"data set '{self.name}'"
+        if not 0 <= int(sites.min()) <= int(sites.max()) < len(self.site_names):
+            raise UserError(f"{where}: a site's number is outside 0..{len(self.site_names) - 1}")
+        for name, size in zip(self.site_names, sites.bincount(minlength=len(self.site_names)).tolist(), strict=True):
+            if size < 2:
+                raise UserError(f"{where}: site '{name}' has {size} training samples, and must have 2 or more")
 
 
 @dataclass(frozen=True)
@@ -86,7 +108,10 @@ def moments(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
     for channel in x.unbind(1):
-        share = torch.bincount(channel.flatten(), minlength=256).double() / channel.numel()
+        counts = torch.zeros(256, dtype=torch.int64)
+        for some in channel.split(4096):  # a mapped array is larger than what may be in memory at once
+            counts += torch.bincount(some.flatten(), minlength=256)
+        share = counts.double() / channel.numel()
         mean = torch.dot(share, levels)
         means.append(float(mean))
         deviations.append(float(torch.dot(share, (levels - mean) ** 2).sqrt()) or 1.0)
@@ -103,8 +128,10 @@ def from_arrays(
     labels: Sequence[str] | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    sites: Any = None,
+    site_names: Sequence[str] | None = None,
 ) -> Source:
-    """A data set out of arrays or tensors in memory.
+    """A data set out of arrays or tensors in memory; `sites` numbers the site of each training sample.
 
     uint8 samples are images, [N, C, H, W], [N, H, W, C] with one or three channels, or [N, H, W]; their mean and
     deviation are measured unless given. Other samples become float32 or int64 and keep their shape.
@@ -130,7 +157,18 @@ def from_arrays(
         mean=tuple(mean or ()),
         std=tuple(std or ()),
         checksums={key: sha256(value.numpy()) for key, value in tensors.items()},
+        **_sites(sites, site_names, f"data set '{name}', sites"),
     )
+
+
+def _sites(sites: Any, names: Sequence[str] | None, where: str) -> dict[str, Any]:
+    if sites is None:
+        return {}
+    numbers = _classes(_tensor(sites, where), where)
+    return {
+        "sites": numbers,
+        "site_names": tuple(map(str, range(int(numbers.max()) + 1))) if names is None else tuple(names),
+    }
 
 
 def _tensor(values: Any, where: str) -> Tensor:

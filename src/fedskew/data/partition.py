@@ -17,17 +17,58 @@ from fedskew.errors import UserError, nearest
 # legacy=True replays streams that other people published, so it makes its randomness as they did, outside seeds.py.
 
 
-def partition(labels: np.ndarray, classes: int, clients: int, name: str, seed: int, **options: Any) -> Parts:
-    """Split samples among clients by the rule `name`; see PARTITIONS for the rules and their options."""
+def partition(
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    name: str,
+    seed: int,
+    *,
+    groups: np.ndarray | None = None,
+    **options: Any,
+) -> Parts:
+    """Split samples among clients by the rule `name`; see PARTITIONS for the rules and their options.
+
+    `groups` numbers the group (patient) of each sample: nobody's group is torn apart. A rule that draws then deals out
+    whole groups, each by the label that most of its samples have.
+    """
     if name not in PARTITIONS:
         raise UserError(f"partition '{name}' is unknown{nearest(name, PARTITIONS)}")
     where = f"partition '{name}'"
     check_names(PARTITIONS[name], options, where)
     classes, clients = whole(classes, "classes", where), whole(clients, "clients", where)
     labels = check_labels(labels, classes, where)
-    if clients > len(labels):
-        raise UserError(f"{where}: clients is {clients}, more than the {len(labels)} samples there are")
-    return PARTITIONS[name](labels, classes, clients, seed, **options)
+    rule = PARTITIONS[name]
+    if groups is None or rule in (natural, explicit):
+        _check_enough(clients, len(labels), "samples", where)
+        parts = rule(labels, classes, clients, seed, **options)
+        if groups is not None:
+            _check_whole(parts, groups, where)
+        return parts
+    there, group = np.unique(groups, return_inverse=True)
+    members = by_owner(group, len(there))
+    _check_enough(clients, len(members), "groups", where)
+    most = np.array([np.bincount(labels[rows]).argmax() for rows in members])
+    return [_together(part, members) for part in rule(most, classes, clients, seed, **options)]
+
+
+def _check_enough(clients: int, things: int, what: str, where: str) -> None:
+    if clients > things:
+        raise UserError(f"{where}: clients is {clients}, more than the {things} {what} there are")
+
+
+def _check_whole(parts: Parts, groups: np.ndarray, where: str) -> None:
+    owner = np.full(int(groups.max()) + 1, -1)
+    for client, part in enumerate(parts):
+        for sample in part[owner[groups[part]] != -1][:1]:
+            others = f"clients {owner[groups[sample]]} and {client}"
+            raise UserError(f"{where}: {others} have samples of one group (patient), that of sample {sample}")
+        owner[groups[part]] = client
+
+
+def _together(part: np.ndarray, members: Parts) -> np.ndarray:
+    """All samples of some groups, ascending."""
+    return np.sort(np.concatenate([np.empty(0, np.int64), *(members[group] for group in part)]))
 
 
 def counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) -> np.ndarray:
@@ -204,6 +245,18 @@ def _uneven(total: int, number: int, upper: float, rng: np.random.Generator) -> 
     return [*amounts, total - sum(amounts)]
 
 
+def natural(labels: np.ndarray, classes: int, clients: int, seed: int, *, sites: np.ndarray) -> Parts:
+    """Every site of the data is a client."""
+    del labels, classes, seed
+    found = int(sites.max()) + 1
+    if clients != found:
+        raise UserError(
+            f"partition 'natural': clients is {clients}, but the data has {found} sites; say clients {found}, or name "
+            "another partition"
+        )
+    return by_owner(sites, clients)
+
+
 def explicit(labels: np.ndarray, classes: int, clients: int, seed: int, *, lists: Sequence[Sequence[int]]) -> Parts:
     """Index lists written down by the user; samples in no list are used by nobody."""
     del classes, seed
@@ -235,5 +288,6 @@ PARTITIONS: dict[str, Callable[..., Parts]] = {
     "bernoulli_dirichlet": bernoulli_dirichlet,
     "quantity": quantity,
     "labels": labels_per_client,
+    "natural": natural,
     "explicit": explicit,
 }

@@ -73,6 +73,8 @@ def test_shift_is_weighed_again(tmp_path: Path) -> None:
     one = with_evidence(door(cells([2, 5])), distance=distance, contradicted=[0, 0, 0.5, 0, 0, 0.0, 0, 0, 0, 0])
     found = judged(tmp_path / "both", one)
     assert (found.shown.noisy, np.flatnonzero(found.shown.mere).tolist(), found.shown.reading) == ([2], [5], "both")
+    assert [found.shown.status[k] for k in (1, 2, 5)] == ["clean", "noisy", "shift"]
+    assert detection_page.row(found, found.clients[5])["probability"] == "shift"
     alone = with_evidence(door(cells([5])), distance=distance, contradicted=[0.0] * 10)
     found = judged(tmp_path / "shift", alone)
     assert (found.shown.noisy, found.shown.reading) == ([], "shift")
@@ -182,7 +184,7 @@ def test_an_inconclusive_verdict_names_suspects(tmp_path: Path) -> None:
 def test_three_witnesses(tmp_path: Path) -> None:
     chance, gap, agreement = detection_page.witnesses(judged(tmp_path / "run", door(cells([2, 5]))).shown)
     assert chance["speaks"] and gap["speaks"] and agreement["speaks"]
-    assert "in fewer than 1 of 500 of simulated cases (p = 0.002; below 0.05 counts)" in chance["says"]
+    assert "in none of 499 simulated cases (p = 0.002; below 0.05 counts)" in chance["says"]
     # losses of about 3.05 + 0.1 against 1.05 + 0.1, the tenth of the median being added to both
     assert "losses are 2.7 times as high" in gap["says"]
     assert re.match(r"\d of 9 independent attempts", agreement["says"])

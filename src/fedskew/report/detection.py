@@ -39,6 +39,11 @@ class Finding:
         """Who has noisy labels by this detection alone."""
         return np.flatnonzero(self.judgement.noisy & ~self.mere).tolist()
 
+    @property
+    def status(self) -> list[str]:
+        """clean, suspect, noisy, unknown; shift, where a flagged client only looks different."""
+        return ["shift" if mere else said for said, mere in zip(self.judgement.status, self.mere, strict=True)]
+
     def as_json(self) -> dict[str, Any]:
         judged = {name: value for name, value in self.judgement.as_json().items() if name not in ("noisy", "reference")}
         return {

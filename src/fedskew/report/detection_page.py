@@ -14,7 +14,7 @@ from fedskew.detection.judge import AGREED, BELIEVED
 from fedskew.report import detection_pictures, pictures
 from fedskew.report.comparison import save_text
 from fedskew.report.detection import Detection, Finding
-from fedskew.report.detection_pictures import percent
+from fedskew.report.detection_pictures import percent, said
 
 READINGS = {
     "none": "No site's labels stand out, and no site's inputs look different from the others'.",
@@ -102,13 +102,13 @@ def witnesses(shown: Finding) -> list[dict[str, Any]]:
     if np.isnan(found.p_value):
         return []
     least = found.p_value <= 1 / (options.simulations + 1)
-    chance = f"in fewer than 1 of {options.simulations + 1:,}" if least else f"in {100 * found.p_value:.1f} %"
+    often = f"none of {options.simulations:,}" if least else f"{100 * found.p_value:.1f} % of"
     agreeing = round(found.vote_share * options.seeds)
     return [
         {
             "name": "Chance",
             "speaks": found.p_value < options.level,
-            "says": f"Sites whose labels are all right differ as much as these {chance} of simulated cases "
+            "says": f"Sites whose labels are all right differ as much as these in {often} simulated cases "
             f"(p = {found.p_value:.3f}; below {options.level:g} counts).",
         },
         {
@@ -221,8 +221,8 @@ def row(found: Detection, client: dict[str, Any]) -> dict[str, Any]:
     rate = evidence.rate[k]
     return {
         "site": k,
-        "status": "shift" if found.shown.mere[k] else client["status"],
-        "probability": "–" if client["probability"] is None else percent(client["probability"]),
+        "status": found.shown.status[k],
+        "probability": said(found.shown, k),
         "rate": "–" if np.isnan(rate) else f"{100 * rate:.0f} ± {100 * evidence.rate_se[k]:.0f} %",
         "true": None if found.rates is None else percent(found.rates[k]),
         "distance": "–" if np.isnan(evidence.distance[k]) else f"{evidence.distance[k]:.2f}",

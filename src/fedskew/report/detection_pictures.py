@@ -9,16 +9,21 @@ import numpy as np
 
 from fedskew.detection.chance import moderated
 from fedskew.detection.groups import logs
-from fedskew.report.detection import Detection
-from fedskew.report.pictures import COLOURS, FAINT, INK, _clean, _figure
+from fedskew.report.detection import Detection, Finding
+from fedskew.report.pictures import FAINT, INK, _clean, _figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 #: status -> colour and marker, so that colour is not alone in telling
-LOOKS = {"noisy": ("#D55E00", "D"), "suspect": ("#E69F00", "s"), "clean": ("#0072B2", "o"), "unknown": ("#999999", "x")}
-SHIFTED = COLOURS[3]
+LOOKS = {
+    "noisy": ("#D55E00", "D"),
+    "shift": ("#CC79A7", "^"),
+    "suspect": ("#E69F00", "s"),
+    "clean": ("#0072B2", "o"),
+    "unknown": ("#999999", "x"),
+}
 #: Of more clients the most suspicious are drawn.
 MOST_ROWS = 60
 
@@ -101,7 +106,7 @@ def _draw_heat(figure: Figure, axes: Axes, found: Detection, order: np.ndarray) 
 
 def _draw_levels(axes: Axes, found: Detection, order: np.ndarray, ratio: np.ndarray, error: np.ndarray) -> None:
     axes.axvline(1.0, color=FAINT, linewidth=1.2, zorder=0)
-    status = np.array([found.shown.judgement.status[client] for client in order])
+    status = np.array(found.shown.status)[order]
     for name, (colour, marker) in LOOKS.items():
         rows = np.flatnonzero((status == name) & np.isfinite(ratio))
         if len(rows):
@@ -132,7 +137,7 @@ def _draw_levels(axes: Axes, found: Detection, order: np.ndarray, ratio: np.ndar
 def _draw_words(axes: Axes, found: Detection, order: np.ndarray) -> None:
     evidence = found.shown.evidence
     columns: dict[str, list[str]] = {
-        "chance that\nlabels are wrong": [percent(found.shown.judgement.probability[client]) for client in order]
+        "chance that\nlabels are wrong": [said(found.shown, client) for client in order.tolist()]
     }
     if np.isfinite(evidence.rate).any():
         columns["labels wrong\n(estimated)"] = [percent(evidence.rate[client]) for client in order]
@@ -143,9 +148,14 @@ def _draw_words(axes: Axes, found: Detection, order: np.ndarray) -> None:
         drawn: dict[str, Any] = {"ha": "center", "fontsize": 8.5, "transform": axes.get_yaxis_transform()}
         axes.text(place, 1.01, heading, ha="center", va="bottom", fontsize=8.5, color=INK, transform=axes.transAxes)
         for row, (client, text) in enumerate(zip(order.tolist(), texts, strict=True)):
-            colour = SHIFTED if found.shown.mere[client] else LOOKS[found.shown.judgement.status[client]][0]
-            axes.text(place, row, text, va="center", color=colour if number == 0 else INK, **drawn)
+            colour = LOOKS[found.shown.status[client]][0] if number == 0 else INK
+            axes.text(place, row, text, va="center", color=colour, **drawn)
     axes.axis("off")
+
+
+def said(shown: Finding, client: int) -> str:
+    """How likely a client's labels are wrong; where shift explains its losses, they say nothing of its labels."""
+    return "shift" if shown.mere[client] else percent(shown.judgement.probability[client])
 
 
 def percent(share: float) -> str:

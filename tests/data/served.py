@@ -1,0 +1,78 @@
+"""A web server on this machine, with ranges, that can misbehave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Server(ThreadingHTTPServer):
+    """`ranges` holds the Range header of each request for a file, `sent` counts bytes of content."""
+
+    files: Mapping[str, bytes]
+    break_after: list[int]
+    codes: list[int]
+    with_ranges: bool
+    shifted: int
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.ranges: list[str | None] = []
+        self.sent = 0
+
+    def url(self, name: str = "") -> str:
+        return f"http://127.0.0.1:{self.server_port}/{name}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server, asked = self.server, self.headers["Range"]
+        server.ranges.append(asked)
+        content = server.files.get(self.path.removeprefix("/"))
+        code = server.codes.pop(0) if server.codes else 404 if content is None else 200
+        if code != 200 or content is None:
+            self.send_error(code)
+            return
+        begin = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and server.with_ranges else 0
+        if begin and begin >= len(content):
+            self.send_error(416)
+            return
+        body = content[begin:]
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(body)))
+        if begin:
+            first = begin + server.shifted
+            self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
+        self.end_headers()
+        body = body[: server.break_after.pop(0)] if server.break_after else body
+        self.wfile.write(body)
+        server.sent += len(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(
+    files: Mapping[str, bytes],
+    *,
+    break_after: Sequence[int] = (),
+    codes: Sequence[int] = (),
+    ranges: bool = True,
+    shifted: int = 0,
+) -> Iterator[Server]:
+    """Serve files; the first answers break off after so many bytes, or are these codes."""
+    with Server() as server:
+        server.files, server.break_after, server.codes = files, list(break_after), list(codes)
+        server.with_ranges, server.shifted = ranges, shifted
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

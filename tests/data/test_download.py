@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import hashlib
+import socket
+from pathlib import Path
+
+import pytest
+from tests.data.served import Server, serving
+
+from fedskew.data import download
+from fedskew.errors import UserError
+
+CONTENT = bytes(range(256)) * 4096  # 1 MiB
+MD5 = f"md5:{hashlib.md5(CONTENT).hexdigest()}"
+
+
+def fetch(server: Server, target: Path, checksum: str = MD5, **options: object) -> None:
+    download.fetch([server.url("file.bin")], target, checksum, pause=0.0, **options)  # type: ignore[arg-type]
+
+
+def complaint(server: Server, target: Path, checksum: str = MD5) -> str:
+    with pytest.raises(UserError) as caught:
+        fetch(server, target, checksum)
+    assert not target.exists()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_file_is_fetched_and_progress_told(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with serving({"file.bin": CONTENT}) as server:
+        fetch(server, tmp_path / "deep" / "f", tell=lambda done, total: told.append((done, total)))
+    assert (tmp_path / "deep" / "f").read_bytes() == CONTENT
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["f"]
+    assert told[-1] == (len(CONTENT), len(CONTENT)) and told == sorted(told)
+
+
+def test_sha256_is_understood_too(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT}) as server:
+        fetch(server, tmp_path / "f", f"sha256:{hashlib.sha256(CONTENT).hexdigest()}")
+    assert (tmp_path / "f").exists()
+
+
+def test_a_broken_connection_is_resumed_where_it_broke(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT}, break_after=[500_000, 300_000]) as server:
+        fetch(server, tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    # 500,000 bytes come, then 300,000 more, then the rest.
+    assert server.ranges == [None, "bytes=500000-", "bytes=800000-"]
+
+
+def test_a_killed_download_goes_on_in_the_next_call(tmp_path: Path) -> None:
+    (tmp_path / "f.part").write_bytes(CONTENT[:700_000])
+    with serving({"file.bin": CONTENT}) as server:
+        fetch(server, tmp_path / "f")
+    assert server.ranges == ["bytes=700000-"]
+    assert (tmp_path / "f").read_bytes() == CONTENT and not (tmp_path / "f.part").exists()
+
+
+def test_a_server_that_always_breaks_leaves_a_part_and_no_file(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT}, break_after=[400_000, *[0] * 9]) as server:
+        said = complaint(server, tmp_path / "f")
+    assert "400,000 bytes are kept" in said and "f.part" in said
+    assert (tmp_path / "f.part").read_bytes() == CONTENT[:400_000]
+    assert len(server.ranges) == 1 + download.TRIES
+
+
+def test_a_server_without_ranges_begins_again_and_not_for_ever(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT}, break_after=[400_000], ranges=False) as server:
+        fetch(server, tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+    with serving({"file.bin": CONTENT}, break_after=[400_000] * 20, ranges=False) as server:
+        complaint(server, tmp_path / "g")
+    assert len(server.ranges) == 1 + download.TRIES
+
+
+def test_a_finished_part_is_only_checked(tmp_path: Path) -> None:
+    (tmp_path / "f.part").write_bytes(CONTENT)
+    with serving({"file.bin": CONTENT}) as server:
+        fetch(server, tmp_path / "f")
+    assert server.sent == 0
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_a_part_of_something_else_is_deleted_so_that_the_next_try_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "f.part").write_bytes(b"x" * 1000)
+    with serving({"file.bin": CONTENT}) as server:
+        assert "not the official file" in complaint(server, tmp_path / "f")
+        assert list(tmp_path.iterdir()) == []
+        fetch(server, tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_a_wrong_checksum_is_refused_and_the_file_deleted(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT[:-1] + b"?"}) as server:
+        said = complaint(server, tmp_path / "f")
+    assert "not the official file" in said and MD5 in said and "deleted" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_range_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f.part").write_bytes(CONTENT[:1000])
+    with serving({"file.bin": CONTENT}, shifted=8) as server:
+        assert "another part of the file" in complaint(server, tmp_path / "f")
+    assert (tmp_path / "f.part").read_bytes() == CONTENT[:1000]
+
+
+@pytest.mark.parametrize(("code", "asked"), [(404, 1), (403, 1), (410, 1), (503, 4), (429, 4)])
+def test_codes_are_said_and_passing_ones_tried_again(tmp_path: Path, code: int, asked: int) -> None:
+    with serving({"file.bin": CONTENT}, codes=[code] * 10) as server:
+        assert f"answers {code}" in complaint(server, tmp_path / "f")
+    assert len(server.ranges) == asked
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_passing_failure_passes(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT}, codes=[503, 500]) as server:
+        fetch(server, tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_the_second_address_is_asked_when_the_first_has_nothing(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT}) as server:
+        download.fetch([server.url("gone.bin"), server.url("file.bin")], tmp_path / "f", MD5, pause=0.0)
+        assert (tmp_path / "f").read_bytes() == CONTENT
+        with pytest.raises(UserError, match=r"gone\.bin answers 404.*lost\.bin answers 404"):
+            download.fetch([server.url("gone.bin"), server.url("lost.bin")], tmp_path / "g", MD5, pause=0.0)
+
+
+def test_a_silent_server_ends_in_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/file.bin"
+        with pytest.raises(UserError, match="timed out"):
+            download.fetch([url], tmp_path / "f", MD5, pause=0.0, timeout=0.05)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/file.bin", "http://name.invalid/file.bin"])
+def test_no_network_ends_in_a_sentence(tmp_path: Path, url: str) -> None:
+    with pytest.raises(UserError, match=r"cannot be reached .*is there a network"):
+        download.fetch([url], tmp_path / "f", MD5, pause=0.0)
+
+
+@pytest.mark.parametrize("url", ["no address", "http://a b/", "gopher://x/y"])
+def test_what_is_no_address_ends_in_a_sentence(tmp_path: Path, url: str) -> None:
+    with pytest.raises(UserError, match="cannot download 'f'"):
+        download.fetch([url], tmp_path / "f", MD5, pause=0.0)
+
+
+def test_a_full_disk_ends_in_a_sentence(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    (tmp_path / "f.part").symlink_to("/dev/full")  # a file on a disk without room
+    with serving({"file.bin": CONTENT}) as server:
+        said = complaint(server, tmp_path / "f")
+    assert "No space left" in said and "make room" in said
+
+
+def test_a_folder_that_cannot_be_made_ends_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with serving({"file.bin": CONTENT}) as server:
+        with pytest.raises(UserError, match="cannot write"):
+            fetch(server, tmp_path / "file" / "f")
+        assert server.ranges == []
+
+
+def test_room_is_asked_of_the_disk(tmp_path: Path) -> None:
+    download.check_room(tmp_path / "not" / "yet", 1)
+    with pytest.raises(UserError, match="make room"):
+        download.check_room(tmp_path / "not" / "yet", 10**18)
+
+
+def test_addresses_at_a_mirror() -> None:
+    assert download.at_mirror("http://here/data/", "a b.zip") == "http://here/data/a%20b.zip"
+    for wrong in ("here/data", "file:///etc", "ftp://x"):
+        with pytest.raises(UserError, match="http://"):
+            download.at_mirror(wrong, "a.zip")

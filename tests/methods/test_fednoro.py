@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,29 @@ def test_more_rounds_would_be_another_ramp(tmp_path: Path) -> None:
     longer = experiment.resume(tmp_path / "fixed", given=given(), rounds=5)
     whole = experiment.run(wanted("fednoro(warmup=3, ramp_end=4)"), given=given())
     assert longer.end["weights_sha256"] == whole.end["weights_sha256"]
+
+
+def shifted(tmp_path: Path, noisy: bool) -> dict[str, Any]:
+    """Ten clients; the first three have pictures of low contrast, and perhaps three others wrong labels."""
+    whole = sources.load("digits")
+    x, y = whole.train.x[:1400].clone(), whole.train.y[:1400].clone()
+    x[:420] = (x[:420].float() * 0.4 + 80).to(x.dtype)
+    for start in (420, 700, 980) if noisy else ():
+        y[start : start + 140 : 2] = (y[start : start + 140 : 2] + 3) % 10
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps([list(range(start, start + 140)) for start in range(0, 1400, 140)]))
+    config = face.configure(
+        wanted(noise="none"), partition="explicit", clients=10, settings=[f"partition.lists={lists}"]
+    )
+    source = sources.from_arrays(x, y, whole.test.x, whole.test.y, mean=whole.mean, std=whole.std)
+    return detection(experiment.run(config, given=experiment.Given(source=source)))
+
+
+def test_shifted_sites_without_noise_read_shift(tmp_path: Path) -> None:
+    found = shifted(tmp_path, noisy=False)
+    assert found["reading"] == "shift" and found["noisy"] == []
+
+
+def test_shifted_sites_beside_noisy_ones_read_both(tmp_path: Path) -> None:
+    found = shifted(tmp_path, noisy=True)
+    assert found["reading"] == "both" and found["noisy"] == [3, 5, 7]

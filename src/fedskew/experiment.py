@@ -160,7 +160,7 @@ def prepare(
         replay=config.cohort.replay == "fedntd",
         **local.model_dump(),
     )
-    spec = _spec(config, shape)
+    spec = _spec(config, source)
 
     def build(wanted: Spec, seed: int = config.seed) -> nn.Module:
         if wanted == spec and given.module is not None:
@@ -209,11 +209,14 @@ def _check_device(name: str) -> None:
         raise UserError(f"engine.device is '{name}', which torch cannot use here; 'cpu' always works") from None
 
 
-def _spec(config: RunConfig, shape: tuple[int, ...]) -> Spec:
-    name = config.model.name
+def _spec(config: RunConfig, source: sources.Source) -> Spec:
+    name, shape = config.model.name, source.train.x.shape[1:]
     if name == "auto":
-        name = "cnn2" if len(shape) == 3 and shape[1] >= 28 else "mlp"
+        images = "cnn2" if len(shape) == 3 and shape[1] >= 28 else "mlp"
+        name = "fasttext" if source.vocab else images
     args = dict(config.model.args) | ({"head": config.model.head} if config.model.head and ":" in name else {})
+    if source.vocab and networks.takes(name, "vocab"):
+        args = {"vocab": source.vocab} | args
     return Spec(name, args)
 
 

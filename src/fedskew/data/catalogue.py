@@ -20,7 +20,7 @@ class Source:
     """A data set: `mean` and `std` are per channel on the 0..1 scale, empty when samples are used as they are.
 
     `sites` numbers the site of each training sample, by `site_names`; `groups` numbers its patient, or whatever else
-    must stay together; `notes` are sentences about what was read.
+    must stay together; `notes` are sentences about what was read. Text is token numbers below `vocab`, 0 for no text.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Source:
     site_names: tuple[str, ...] = ()
     groups: Tensor | None = None
     notes: tuple[str, ...] = ()
+    vocab: int = 0
 
     def __post_init__(self) -> None:
         if len(self.labels) != self.classes:
@@ -109,7 +110,8 @@ def moments(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     means, deviations = [], []
     for channel in x.unbind(1):
         counts = torch.zeros(256, dtype=torch.int64)
-        for some in channel.split(4096):  # a mapped array is larger than what may be in memory at once
+        # A mapped array is larger than what may be in memory at once.
+        for some in channel.split(max(1, 2**22 // channel[0].numel())):
             counts += torch.bincount(some.flatten(), minlength=256)
         share = counts.double() / channel.numel()
         mean = torch.dot(share, levels)

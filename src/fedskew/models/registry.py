@@ -155,6 +155,11 @@ def construct(spec: Spec, classes: int, shape: tuple[int, ...]) -> Classifier:
     return made
 
 
+def takes(name: str, argument: str) -> bool:
+    """Whether the network of that name asks for an argument."""
+    return argument in inspect.signature(_imported(name) if ":" in name else _registered(name)).parameters
+
+
 def _registered(name: str) -> Callable[..., nn.Module]:
     if name not in _BUILDERS:
         raise UserError(f"no network is called '{name}'{nearest(name, _BUILDERS)}")

@@ -25,8 +25,8 @@ def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[st
     """What is run, on what data and with what, before the first round."""
     weights = site.net(spec).initial()
     return {
-        "config": config.model_dump(),
-        "command": sys.argv[1:],
+        "config": _portable(config).model_dump(),
+        "command": _command(config),
         "method": site.plan.method.expression,
         "card": site.plan.method.card.title,
         "model": {
@@ -39,6 +39,8 @@ def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[st
             "train": len(source.train),
             "test": len(source.test),
             "labels": list(source.labels),
+            "sites": list(source.site_names),
+            "notes": list(source.notes),
         },
         "checksums": source.checksums,
         "shards": site.shards.digest,
@@ -48,6 +50,18 @@ def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[st
         "hardware": hardware(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def _portable(config: RunConfig) -> RunConfig:
+    """Without the folders above the data, which are nobody else's business: checksums say what was in there."""
+    if config.data.dir is None or not Path(config.data.dir).is_absolute():
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"dir": Path(config.data.dir).name})})
+
+
+def _command(config: RunConfig) -> list[str]:
+    whole, short = config.data.dir, _portable(config).data.dir
+    return [word if whole is None or short is None else word.replace(whole, short) for word in sys.argv[1:]]
 
 
 def _counts(site: Site) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,12 @@ from fedskew.sections import Noise
 if TYPE_CHECKING:
     from torch import nn
 
+    from fedskew.data.sources import Source
     from fedskew.experiment import Given, Progress, Result
     from fedskew.parts.stages import Method
+
+    #: a path; four arrays; two PyTorch data sets; or a Source
+    Data = str | Path | Sequence[Any] | Source
 
 #: what a flag or keyword sets in the configuration
 FLAGS = {
@@ -28,6 +32,7 @@ FLAGS = {
     "per_round": "per_round",
     "dataset": "data.name",
     "data_dir": "data.dir",
+    "skip_bad": "data.options.skip_bad",
     "augment": "data.augment",
     "clients": "partition.clients",
     "model": "model.name",
@@ -51,14 +56,23 @@ FLAGS = {
 def configure(
     config: str | Path | RunConfig | None = None,
     *,
+    data: str | Path | None = None,
     partition: str | None = None,
     noise: str | None = None,
     settings: Iterable[str] = (),
     **flags: Any,
 ) -> RunConfig:
-    """A configuration from a TOML file (or the defaults), then flags that are not None, then ``key=value`` settings."""
+    """A configuration from a TOML file (or the defaults), then flags that are not None, then ``key=value`` settings.
+
+    `data` is the path of your own data; if it names sites, they are the clients unless a partition is named.
+    """
     base = config if isinstance(config, RunConfig) else RunConfig() if config is None else configuration.load(config)
     values = base.model_dump()
+    if data is not None:
+        _check_alone(data, flags)
+        values["data"] |= {"name": "own", "dir": str(data)}
+        if partition is None and "partition" not in base.model_fields_set:
+            values["partition"] |= _one_client_per_site(_sites_at(data))
     if partition is not None:
         values["partition"] |= configuration.Partition.parse(partition)
     if noise is not None:
@@ -79,7 +93,7 @@ def configure(
 def run(
     method: str | Method | None = None,
     *,
-    data: Sequence[Any] | None = None,
+    data: Data | None = None,
     model: str | nn.Module | None = None,
     out: str | Path | None = None,
     force: bool = False,
@@ -88,13 +102,14 @@ def run(
 ) -> Result:
     """Train one method.
 
-    `data` is (x_train, y_train, x_test, y_test); `model` is a name, a ``module:function`` or a module.
+    `data` is a path, (x_train, y_train, x_test, y_test), a pair of PyTorch data sets, or a Source; `model` is a name, a
+    ``module:function`` or a module.
     """
     from fedskew import experiment
 
     named = method if method is None or isinstance(method, str) else method.expression or "custom"
-    config = configure(**_named(data, model, options), method=named)
     given = _given(None if isinstance(method, str) else method, data, model)
+    config = configure(**_named(data, given, model, options), method=named)
     return experiment.run(config, None if out is None else Path(out), given=given, force=force, progress=progress)
 
 
@@ -102,7 +117,7 @@ def compare(
     methods: Iterable[str],
     *,
     seeds: int | Sequence[int] = 1,
-    data: Sequence[Any] | None = None,
+    data: Data | None = None,
     model: str | nn.Module | None = None,
     out: str | Path | None = None,
     force: bool = False,
@@ -119,7 +134,8 @@ def compare(
     from fedskew.methods import registry
     from fedskew.report import comparison
 
-    base = configure(**_named(data, model, options))
+    given = _given(None, data, model)
+    base = configure(**_named(data, given, model, options))
     wanted = range(base.seed, base.seed + seeds) if isinstance(seeds, int) else seeds
     methods = list(methods)
     for each in methods:
@@ -131,7 +147,6 @@ def compare(
     for folder in folders.values():
         if folder is not None and not resume:
             experiment.check_free(folder, force)
-    given = _given(None, data, model)
     given = replace(given, source=given.source or experiment.load_source(base))
     given = experiment.sharing(given, None if out is None else Path(out))
     results: dict[str, list[Result]] = {each: [] for each in methods}
@@ -146,7 +161,7 @@ def compare(
     return done
 
 
-def resume(folder: str | Path, *, data: Sequence[Any] | None = None, model: Any = None, **options: Any) -> Result:
+def resume(folder: str | Path, *, data: Data | None = None, model: Any = None, **options: Any) -> Result:
     """Go on with an interrupted run. Data and a module that were handed over in Python must be handed over again."""
     from fedskew import experiment
 
@@ -191,16 +206,44 @@ def _continued(config: RunConfig, folder: Path | None, *, given: Given, progress
     return experiment.resume(folder, given=given, progress=progress)
 
 
-def _named(data: Any, model: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _named(data: Any, given: Given, model: Any, options: dict[str, Any]) -> dict[str, Any]:
     """The options, with names for what was handed over."""
-    return (
-        options | ({} if data is None else {"dataset": "arrays"}) | ({"model": model} if isinstance(model, str) else {})
-    )
+    named = options | ({"model": model} if isinstance(model, str) else {})
+    if given.source is None:
+        return named if data is None else named | {"data": data}
+    _check_alone(type(data).__name__, options)
+    if not {"partition", "config"}.isdisjoint(options) or given.source.sites is None:
+        return named | {"dataset": "arrays"}
+    return named | {"dataset": "arrays", "partition": "natural"} | {"clients": len(given.source.site_names)}
 
 
 def _given(method: Any, data: Any, model: Any) -> Given:
-    from fedskew.data import sources
+    from fedskew.data import own, sources
     from fedskew.experiment import Given
 
-    source = None if data is None else sources.from_arrays(*data)
+    if data is None or isinstance(data, str | Path | sources.Source):
+        source = data if isinstance(data, sources.Source) else None
+    elif len(data) in (2, 4):
+        source = own.from_datasets(*data) if len(data) == 2 else sources.from_arrays(*data)
+    else:
+        raise UserError(
+            f"data has {len(data)} parts, and must be a path, (x_train, y_train, x_test, y_test), or two data sets"
+        )
     return Given(source, None if isinstance(model, str) else model, method)
+
+
+def _check_alone(data: object, options: Mapping[str, Any]) -> None:
+    for other in ("dataset", "data_dir"):
+        if options.get(other) is not None:
+            flag = other.replace("_", "-")
+            raise UserError(f"data '{data}' and {flag} '{options[other]}' exclude each other; say one of them")
+
+
+def _sites_at(data: str | Path) -> Sequence[str]:
+    from fedskew.data import own
+
+    return own.site_names(Path(data))
+
+
+def _one_client_per_site(sites: Sequence[str]) -> dict[str, Any]:
+    return configuration.Partition.parse("natural") | {"clients": len(sites)} if sites else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from fedskew import __version__
@@ -17,6 +19,7 @@ from fedskew.cli.worklist import worklist
 @click.version_option(__version__, prog_name="fedskew")
 def main() -> None:
     """Federated learning when clients' labels are skewed or wrong: train, compare, look."""
+    sys.path.append("")  # --model mymodel:build is found where one is, as by python -m
 
 
 for command in (run, compare, resume, report, methods, card, partition, noise, detect, worklist, data):

@@ -64,6 +64,8 @@ def noise(out: Path | None, as_json: bool, **asked: Any) -> None:
         "wrong labels": f"{wrong:,} of {len(ledger.true):,} ({100 * wrong / len(ledger.true):.1f} %)",
         "digest": site.shards.digest,
     }
+    if source.notes:
+        facts["data"] = "; ".join(source.notes)
     print_facts(facts | ({"picture": str(out)} if out else {}))
 
 

@@ -31,9 +31,13 @@ _configuration = _together(
 )
 
 task = _together(
+    setting("--data", "Your own: a .csv, a folder, an .npz or .safetensors file.", "none"),
+    click.option(
+        "--skip-bad", is_flag=True, default=None, help="Leave out images that cannot be read, and count them."
+    ),
     setting("--dataset", "What to learn from; see 'fedskew data list'.", "digits"),
     setting("--data-dir", "Folder of data files; or set FEDSKEW_DATA.", "none"),
-    setting("--partition", "iid, dirichlet:ALPHA, sharding:S, quantity:S, labels:K, ...", "dirichlet:0.5"),
+    setting("--partition", "iid, dirichlet:ALPHA, sharding:S, quantity:S, labels:K, natural, ...", "dirichlet:0.5"),
     setting("--clients", "Number of clients.", "10", int),
     setting("--seed", "All randomness follows from it.", "0", int),
     _configuration,
@@ -48,6 +52,7 @@ training = _together(
     setting("--batch", "Samples in a batch.", "50", int),
     setting("--lr", "Local learning rate.", "0.01", float),
     setting("--model", "A network's name, or your own as module:function.", "auto"),
+    setting("--head", "The head of your own network, if it is not the last linear layer.", "none"),
     setting("--augment", "What is done to training images.", "none"),
     setting("--target", "Count the rounds to this accuracy, 0 to 1.", "none", float),
     setting("--engine", "pool, inline or wire; all give the same bits.", "pool"),

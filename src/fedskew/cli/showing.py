@@ -115,6 +115,8 @@ def partition(out: Path | None, kind: str | None, as_json: bool, **asked: Any) -
         "classes": f"{_range(held)} of {source.classes} per client",
         "digest": shards.digest,
     }
+    if source.notes:
+        facts["data"] = "; ".join(source.notes)
     print_facts(facts | ({"picture": str(out)} if out else {}))
 
 

@@ -158,6 +158,8 @@ def _show(result: Result, as_json: bool) -> None:
     for group in tables.GROUPS:
         if (score := tables.client_score(result, group)) is not None:
             facts[f"clients: {group}"] = f"{tables.percent(score)} %"
+    if result.header["data"].get("notes"):
+        facts["data"] = "; ".join(result.header["data"]["notes"])
     facts |= {
         "time": tables.duration(end["seconds"]),
         "up, down": f"{tables.size(traffic['up'])}, {tables.size(traffic['down'])}",

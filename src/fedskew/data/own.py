@@ -1,0 +1,231 @@
+"""People's own data: image folders, CSV, arrays, client folders and PyTorch data sets, as one Source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fedskew import seeds
+from fedskew.data import images, rows
+from fedskew.data.catalogue import Source, from_arrays, reader
+from fedskew.data.rows import TEST, TRAIN, Rows
+from fedskew.errors import UserError, nearest
+
+_FOUR = ("x_train", "y_train", "x_test", "y_test")
+
+
+@reader(
+    "own",
+    what="your own: a folder of images or of clients, a CSV, arrays in .npz or .safetensors; see docs/own-data.md",
+    licence="yours",
+    origin="the path after --data",
+)
+def own(
+    folder: Path | None,
+    *,
+    test_share: float = 0.2,
+    seed: int = 0,
+    classes: str = "",
+    size: int | str = "",
+    channels: Literal[1, 3] = 3,
+    skip_bad: bool = False,
+) -> Source:
+    """Read what lies at `folder`; the split into training and test samples depends on `seed` alone."""
+    if folder is None:
+        raise UserError("your own data is read from a path: say data PATH (--data PATH)")
+    named = tuple(name.strip() for name in str(classes).split(",")) if classes else None
+    if named is not None and len(set(named)) < len(named):
+        raise UserError(f"option classes is '{classes}', and must name every class once")
+    if folder.suffix in rows.ARRAYS and not folder.is_dir():
+        return _check_classes(_from_file(folder, named))
+    listed = rows.read(folder)
+    names = named or ordered(listed.labels)
+    y = _numbers(listed, names, folder)
+    test = _for_testing(listed, y, test_share, seed)
+    _check_patients(listed, test)
+    if not test.any() or test.all():
+        here = "test" if not test.any() else "training"
+        raise UserError(f"'{folder}': no sample is for {here}; give more samples, or another test_share")
+    training, testing = (
+        _read_part(listed, np.flatnonzero(chosen), _size(size), channels, skip_bad, folder) for chosen in (~test, test)
+    )
+    return _check_classes(_source(listed, names, y, training, testing, folder))
+
+
+def site_names(path: Path) -> tuple[str, ...]:
+    """The sites that data at `path` names for its training samples, in order; none if it names none."""
+    if path.suffix in rows.ARRAYS and not path.is_dir():
+        sites = rows.arrays(path, ["site_train"]).get("site_train")
+        return () if sites is None else ordered(map(str, sites.ravel().tolist()))
+    return _training_sites(rows.read(path))
+
+
+def from_datasets(train: Any, test: Any) -> Source:
+    """Two PyTorch data sets of (sample, label) pairs, read once; names of classes are taken from `train.classes`."""
+    x_train, y_train = _unrolled(train, TRAIN)
+    x_test, y_test = _unrolled(test, TEST)
+    names = getattr(train, "classes", None)
+    return from_arrays(
+        x_train, y_train, x_test, y_test, name="datasets", labels=None if names is None else list(map(str, names))
+    )
+
+
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Every name once: numbers by their value, anything else by the alphabet."""
+    found = set(names)
+    return tuple(sorted(found, key=int if all(name.isdecimal() for name in found) else str))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Samples, and which of the rows they are."""
+
+    x: Any
+    kept: np.ndarray
+    bad: int = 0
+
+
+def _read_part(
+    listed: Rows,
+    chosen: np.ndarray,
+    size: tuple[int, int] | None,
+    channels: Literal[1, 3],
+    skip_bad: bool,
+    path: Path,
+) -> _Part:
+    if isinstance(listed.samples, np.ndarray):
+        return _Part(listed.samples[chosen], chosen)
+    if channels not in (1, 3):
+        raise UserError(f"option channels is {channels!r}, and must be 1 (grey) or 3 (colour)")
+    paths = [listed.samples[row] for row in chosen]
+    # The order of settings in the key tells 32x16 from 16x32, whose arrays are equally long.
+    found = images.decode(paths, size=size, channels=channels, key=f"own|{size}|{channels}", skip_bad=skip_bad)
+    if not len(found.kept):
+        raise UserError(f"'{path}': none of {len(paths)} images can be read, '{paths[0]}' to begin with")
+    return _Part(found.x, chosen[found.kept.numpy()], found.bad)
+
+
+def _source(listed: Rows, names: Sequence[str], y: np.ndarray, train: _Part, test: _Part, path: Path) -> Source:
+    if train.x.shape[1:] != test.x.shape[1:]:
+        shapes = f"{list(train.x.shape[1:])} and {list(test.x.shape[1:])}"
+        raise UserError(f"'{path}': training and test samples have shapes {shapes}; bring images to one by option size")
+    arrays, name = (train.x, y[train.kept], test.x, y[test.kept]), path.resolve().stem
+    source = from_arrays(*arrays, name=name, labels=names, **_sites(listed, train))
+    groups = None
+    if listed.patients:
+        groups = torch.from_numpy(np.unique(np.array(listed.patients)[train.kept], return_inverse=True)[1])
+    bad, total = train.bad + test.bad, train.bad + test.bad + len(train.kept) + len(test.kept)
+    notes = (f"{bad} of {total} images cannot be read and were left out",) if bad else ()
+    return replace(source, groups=groups, notes=notes)
+
+
+def _sites(listed: Rows, train: _Part) -> dict[str, Any]:
+    if not listed.sites:
+        return {}
+    names = _training_sites(listed)
+    number = {name: at for at, name in enumerate(names)}
+    return {"sites": np.array([number[listed.sites[row]] for row in train.kept]), "site_names": names}
+
+
+def _training_sites(listed: Rows) -> tuple[str, ...]:
+    splits = listed.splits or [TRAIN] * len(listed.sites)
+    return ordered(site for site, split in zip(listed.sites, splits, strict=False) if split == TRAIN)
+
+
+def _numbers(listed: Rows, names: Sequence[str], path: Path) -> np.ndarray:
+    """Labels as numbers of classes: by name, else by number."""
+    number = {name: at for at, name in enumerate(names)}
+    if not any(name.isdecimal() for name in names):
+        number |= {str(at): at for at in range(len(names))}
+    for row, label in enumerate(listed.labels):
+        if label not in number:
+            raise UserError(f"'{path}': label '{label}' of {listed.name(row)} is no class{nearest(label, names)}")
+    return np.array([number[label] for label in listed.labels])
+
+
+def _for_testing(listed: Rows, y: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Which rows are for testing: as the data says, else a share of every site's patients, or of its classes' samples.
+
+    What is drawn is always whole patients; the first of a site, or of a site's class, is for training.
+    """
+    if listed.splits:
+        return np.array(listed.splits) == TEST
+    if isinstance(share, bool) or not isinstance(share, float | int) or not 0 < share <= 0.5:
+        raise UserError(f"option test_share is {share!r}, and must be above 0 and at most 0.5")
+    site = np.unique(listed.sites, return_inverse=True)[1] if listed.sites else np.zeros_like(y)
+    if listed.patients:
+        _, first, unit = np.unique(listed.patients, return_index=True, return_inverse=True)
+        stratum = site[first]
+    else:
+        unit, stratum = np.arange(len(y)), site * (y.max() + 1) + y
+    order = np.lexsort((seeds.numpy_generator(seed, "own", "test").random(len(stratum)), stratum))
+    others = order[np.diff(stratum[order], prepend=-1) == 0]
+    many = min(max(round(share * len(order)), 1), len(others))
+    chosen = np.zeros(len(order), bool)
+    chosen[others[((np.arange(many) + 0.5) * len(others) / max(many, 1)).astype(int)]] = True
+    return chosen[unit]
+
+
+def _check_patients(listed: Rows, test: np.ndarray) -> None:
+    """Nobody is in both training and test samples, nor at two sites."""
+    seen: dict[str, tuple[bool, str]] = {}
+    for row, patient in enumerate(listed.patients):
+        split, site = bool(test[row]), listed.sites[row] if listed.sites else ""
+        other = seen.setdefault(patient, (split, site))
+        if other[0] != split:
+            raise UserError(f"patient '{patient}' is in both the training and the test samples; choose one of them")
+        if other[1] != site:
+            raise UserError(
+                f"patient '{patient}' is at two sites, '{other[1]}' and '{site}'; if they are two people, call them "
+                f"'{other[1]}-{patient}' and '{site}-{patient}'"
+            )
+
+
+def _check_classes(source: Source) -> Source:
+    for name, count in zip(source.labels, source.train.y.bincount(minlength=source.classes).tolist(), strict=True):
+        if not count:
+            raise UserError(
+                f"class '{name}' of data set '{source.name}' is empty: it has no training sample; give it some, or "
+                "leave it out of the classes"
+            )
+    return source
+
+
+def _from_file(path: Path, names: Sequence[str] | None) -> Source:
+    stored = rows.arrays(path, [*_FOUR, "site_train"])
+    missing = [key for key in _FOUR if key not in stored]
+    if missing:
+        raise UserError(f"'{path}' has no array '{missing[0]}'; it must hold {', '.join(_FOUR)}, perhaps site_train")
+    sites, called = stored.get("site_train"), None
+    if sites is not None:
+        called = ordered(map(str, sites.ravel().tolist()))
+        sites = np.array([called.index(str(site)) for site in sites.ravel().tolist()])
+    return from_arrays(*(stored[key] for key in _FOUR), name=path.stem, labels=names, sites=sites, site_names=called)
+
+
+def _size(wanted: int | str) -> tuple[int, int] | None:
+    """(height, width) of 64 or "64x48"."""
+    if wanted == "":
+        return None
+    sides = str(wanted).split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise UserError(f"option size is {wanted!r}, and must be pixels, such as 64, or 64x48 (height first)")
+    return int(sides[0]), int(sides[-1])
+
+
+def _unrolled(dataset: Any, which: str) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        pairs = [(x, y) for x, y in (dataset[place] for place in range(len(dataset)))]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the {which} data set must have a length and give (sample, label) pairs ({error})") from None
+    samples = [np.asarray(x) for x, _ in pairs]
+    for place, sample in enumerate(samples):
+        if sample.shape != samples[0].shape:
+            shapes = f"{list(samples[0].shape)} and {list(sample.shape)}"
+            raise UserError(f"samples 0 and {place} of the {which} data set have shapes {shapes}; all must have one")
+    return np.array(samples), np.array([int(y) for _, y in pairs])

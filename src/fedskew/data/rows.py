@@ -1,0 +1,240 @@
+"""Samples as people keep them, in folders, tables and client folders, listed before anything large is read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from fedskew.data import files
+from fedskew.errors import UserError
+
+TRAIN, TEST = "train", "test"
+ARRAYS = (".npz", ".safetensors")
+_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+_CLIENT = "client-"
+_HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One entry per sample: an image file or the sample itself, its label, and what else was said of it.
+
+    `sites`, `patients` and `splits` (TRAIN or TEST) are empty when nothing was said.
+    """
+
+    samples: list[Path] | np.ndarray
+    labels: list[str]
+    sites: list[str]
+    patients: list[str]
+    splits: list[str]
+
+    def name(self, row: int) -> str:
+        """How an error calls a sample."""
+        return f"sample {row}" if isinstance(self.samples, np.ndarray) else f"'{self.samples[row]}'"
+
+
+def read(path: Path) -> Rows:
+    """The samples in a folder or a CSV file."""
+    if path.is_dir():
+        clients = sorted(each for each in path.iterdir() if each.is_dir() and each.name.startswith(_CLIENT))
+        if clients:
+            return _clients(path, clients)
+        return _hugging_face(path) if any((path / name).exists() for name in _HUGGING_FACE) else _image_folder(path)
+    if path.suffix == ".csv":
+        return _table(path)
+    there = "is no folder and no .csv, .npz or .safetensors file" if path.exists() else "does not exist"
+    raise UserError(f"data '{path}' {there}; name one of these")
+
+
+def _image_folder(path: Path) -> Rows:
+    if not (path / TRAIN).is_dir():
+        return _class_folders(path)
+    rows = {split: _class_folders(path / split) for split in (TRAIN, TEST) if (path / split).is_dir()}
+    return joined(rows) if TEST not in rows else _told_apart(rows)
+
+
+def _class_folders(path: Path) -> Rows:
+    folders = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+    if not folders:
+        raise UserError(f"'{path}' holds no folders; images are expected in one folder per class")
+    samples: list[Path] = []
+    labels: list[str] = []
+    for folder in folders:
+        found = sorted(each for each in folder.iterdir() if each.suffix.lower() in _IMAGES)
+        if not found:
+            raise UserError(f"class '{folder.name}' is empty: there is no image in '{folder}'")
+        samples += found
+        labels += [folder.name] * len(found)
+    return Rows(samples, labels, [], [], [])
+
+
+def _table(path: Path) -> Rows:
+    """A CSV file with a column label, and path or columns of numbers; site, patient and split if they are there."""
+    try:
+        reader = csv.DictReader(io.StringIO(files.read(path).decode("utf-8-sig"), newline=""), restval="")
+        heading, lines = list(reader.fieldnames or ()), [(reader.line_num, line) for line in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"'{path}' is no CSV file ({error})") from None
+    if not lines:
+        raise UserError(f"'{path}' has no rows below its heading")
+    for number, line in lines:
+        if None in line:
+            raise UserError(f"'{path}', line {number} has more cells than the {len(heading)} of the heading")
+
+    def column(name: str) -> list[str]:
+        for number, line in lines:
+            if not line[name].strip():
+                raise UserError(f"'{path}', line {number}: column '{name}' is empty, and must be filled in")
+        return [line[name].strip() for _, line in lines]
+
+    if "label" not in heading:
+        raise UserError(f"'{path}' has no column 'label'; it has {', '.join(heading)}")
+    said = {name: column(name) if name in heading else [] for name in ("site", "patient", "split")}
+    for (number, _), split in zip(lines, said["split"], strict=False):
+        if split not in (TRAIN, TEST):
+            raise UserError(f"'{path}', line {number}: split is '{split}', and must be train or test")
+    if "path" in heading:
+        samples: list[Path] | np.ndarray = [path.parent / each for each in column("path")]
+    else:
+        measured = [name for name in heading if name not in ("label", *said)]
+        if not measured:
+            raise UserError(f"'{path}' has no column 'path', nor any of numbers; it has {', '.join(heading)}")
+        samples = np.array([[_number(path, *line, name) for name in measured] for line in lines], np.float32)
+    return Rows(samples, column("label"), said["site"], said["patient"], said["split"])
+
+
+def _number(path: Path, number: int, line: Mapping[str, str], name: str) -> float:
+    try:
+        value = float(line[name])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        wrong = f"column '{name}' is '{line[name]}', and must be a number"
+        raise UserError(f"'{path}', line {number}: {wrong} (images are named in a column 'path')")
+    return value
+
+
+def _clients(path: Path, clients: Sequence[Path]) -> Rows:
+    """Client folders, each a site, with test data beside them or in each of them, or nowhere."""
+    rows = {each.name: _of_client(each) for each in clients}
+    sited = joined({name: replace(each, sites=[name] * len(each.labels)) for name, each in rows.items()})
+    if not (path / TEST).is_dir():
+        return sited
+    if sited.splits:
+        raise UserError(f"there is '{path / TEST}', and clients say themselves what is for testing; leave one of them")
+    test = _of_client(path / TEST)
+    return _told_apart({TRAIN: sited, TEST: replace(test, sites=[TEST] * len(test.labels), splits=[])})
+
+
+def _of_client(path: Path) -> Rows:
+    """An image folder, or the one CSV or array file that a folder holds."""
+    tables = sorted(each for each in path.iterdir() if each.suffix in (".csv", *ARRAYS))
+    if len(tables) > 1:
+        raise UserError(f"'{path}' holds {tables[0].name} and {tables[1].name}; a client has one such file")
+    if not tables:
+        return _image_folder(path)
+    return _table(tables[0]) if tables[0].suffix == ".csv" else _client_arrays(tables[0])
+
+
+def _client_arrays(path: Path) -> Rows:
+    stored = arrays(path)
+    if not {"x", "y"} <= stored.keys():
+        raise UserError(f"'{path}' holds {', '.join(stored) or 'nothing'}; arrays of one client are called x and y")
+    if stored["y"].dtype.kind not in "iu" or len(stored["x"]) != len(stored["y"]):
+        raise UserError(f"'{path}' must hold whole numbers in y, one for each of the {len(stored['x'])} rows of x")
+    return Rows(stored["x"], [str(label) for label in stored["y"].ravel().tolist()], [], [], [])
+
+
+def joined(parts: Mapping[str, Rows]) -> Rows:
+    """The rows of all parts, which must say the same things of their samples."""
+    (first, like), *others = parts.items()
+    for name, rows in others:
+        for what in ("samples", "patients", "splits"):
+            if _kind(getattr(rows, what)) != _kind(getattr(like, what)):
+                raise UserError(f"'{first}' and '{name}' differ in their {what}: {_differ(like, rows, what)}")
+    if isinstance(like.samples, np.ndarray):
+        samples: Any = np.concatenate([rows.samples for rows in parts.values()])
+    else:
+        samples = _chained(parts, "samples")
+    return Rows(samples, *(_chained(parts, what) for what in ("labels", "sites", "patients", "splits")))
+
+
+def _chained(parts: Mapping[str, Rows], what: str) -> list[Any]:
+    return [each for rows in parts.values() for each in getattr(rows, what)]
+
+
+def _told_apart(parts: Mapping[str, Rows]) -> Rows:
+    return joined({name: replace(rows, splits=[name] * len(rows.labels)) for name, rows in parts.items()})
+
+
+def _kind(values: list[Any] | np.ndarray) -> Any:
+    return (values.dtype, values.shape[1:]) if isinstance(values, np.ndarray) else bool(values)
+
+
+def _differ(one: Rows, other: Rows, what: str) -> str:
+    if what != "samples":
+        return "one says them and the other does not"
+    kinds = (
+        f"{rows.samples.dtype} {list(rows.samples.shape[1:])}" if isinstance(rows.samples, np.ndarray) else "images"
+        for rows in (one, other)
+    )
+    return " and ".join(kinds)
+
+
+def arrays(path: Path, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an .npz or .safetensors file by name, all or those among `keys`."""
+    try:
+        if path.suffix == ".safetensors":
+            found = load_file(path)
+            return {key: found[key] for key in found if keys is None or key in keys}
+        with np.load(path, allow_pickle=False) as stored:
+            return {key: stored[key] for key in stored.files if keys is None or key in keys}
+    except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error, SafetensorError) as error:
+        raise UserError(f"'{path}' is missing, damaged or no {path.suffix} file of plain arrays ({error})") from None
+
+
+def _hugging_face(path: Path) -> Rows:
+    """A data set saved by Hugging Face's save_to_disk, with a column label, and one of images or columns of numbers."""
+    try:
+        import datasets
+    except ImportError:
+        raise UserError(
+            f"'{path}' is a Hugging Face data set, and the package datasets is not installed: "
+            "pip install 'fedskew[data]'"
+        ) from None
+    stored = datasets.load_from_disk(str(path))
+    if not isinstance(stored, datasets.DatasetDict):
+        return _hugging_face_rows(path, stored, datasets.Image)
+    parts = {name: _hugging_face_rows(path, stored[name], datasets.Image) for name in (TRAIN, TEST) if name in stored}
+    if TRAIN not in parts:
+        raise UserError(f"'{path}' holds {', '.join(stored)}; it must hold {TRAIN}")
+    return _told_apart(parts) if TEST in parts else parts[TRAIN]
+
+
+def _hugging_face_rows(path: Path, stored: Any, image: type) -> Rows:
+    features = stored.features
+    if "label" not in features:
+        raise UserError(f"'{path}' has no column 'label'; it has {', '.join(features)}")
+    spoken: Callable[[Any], str] = getattr(features["label"], "int2str", str)
+    pictures = [name for name, feature in features.items() if isinstance(feature, image)]
+    columns = pictures[:1] or [name for name in features if name not in ("label", "site", "patient")]
+    try:
+        if pictures:
+            samples = np.stack([np.asarray(each.convert("RGB")) for each in stored[columns[0]]])
+        else:
+            samples = np.stack([np.asarray(stored[name], np.float32) for name in columns], axis=1)
+    except ValueError as error:
+        raise UserError(f"'{path}': {', '.join(columns)} cannot be made one array ({error})") from None
+    said = [list(map(str, stored[name])) if name in features else [] for name in ("site", "patient")]
+    return Rows(samples, list(map(spoken, stored["label"])), said[0], said[1], [])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
+import importlib
+import io
 import lzma
 import math
 import struct
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +42,33 @@ def find(data: str, places: Sequence[Path], name: str) -> Path:
                 return path
     looked = ", ".join(f"'{place}'" for place in places)
     raise UserError(f"data set '{data}' needs the file '{name}' (plain, .gz or .xz), which is in none of {looked}")
+
+
+def home(data: str, places: Sequence[Path], names: Sequence[str]) -> Path:
+    """The first place that holds one of `names`, a file or a folder."""
+    for place in places:
+        if any((place / name).exists() for name in names):
+            return place
+    looked = ", ".join(f"'{place}'" for place in places)
+    wanted = " or ".join(f"'{name}'" for name in names)
+    raise UserError(f"data set '{data}' needs {wanted}, which is in none of {looked}")
+
+
+def table(path: Path) -> list[list[str]]:
+    """The rows of a CSV file, without empty ones."""
+    try:
+        rows = list(csv.reader(io.StringIO(read(path).decode("utf-8-sig"), newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"'{path}' is no CSV file in UTF-8 ({error})") from error
+    return [row for row in rows if row]
+
+
+def extra(module: str, data: str) -> Any:
+    """A package that comes with the extra `data`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(f"{data} is read by {module}, which is not installed: pip install 'fedskew[data]'") from error
 
 
 def read(path: Path) -> bytes:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +26,18 @@ _DIGEST = 32
 
 #: called with the number of images done and of all
 Tell = Callable[[int, int], None]
+
+_LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def telling(tell: Tell) -> Iterator[None]:
+    """Whatever is decoded meanwhile, and has nobody else to tell, tells `tell`."""
+    before = _LISTENER.set(tell)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(before)
 
 
 @dataclass(frozen=True)
@@ -49,8 +64,26 @@ def decode(
     They are decoded again when a file's name, size or time of change is another one, or a setting is.
     """
     sized, first = (size, None) if size is not None else _size_of_first(paths, skip_bad)
-    shape = (channels, *sized)
-    start, total = _DIGEST + len(paths), channels * sized[0] * sized[1]
+    key = f"{key}|{'as they are' if size is None else 'resized'}"
+
+    def read(path: Path) -> np.ndarray:
+        return _read(path, sized, channels, first)
+
+    return gather(paths, (channels, *sized), read, key=key, skip_bad=skip_bad, tell=tell)
+
+
+def gather(
+    paths: Sequence[Path],
+    shape: tuple[int, int, int],
+    read: Callable[[Path], np.ndarray],
+    *,
+    key: str,
+    skip_bad: bool = False,
+    tell: Tell | None = None,
+) -> Decoded:
+    """The same for any kind of file: `read` makes it an image of `shape`, or raises a UserError that names it."""
+    start = _DIGEST + len(paths)
+    heard = tell or _LISTENER.get()
 
     def fill(flat: np.ndarray) -> None:
         good = flat[_DIGEST:start].view(bool)
@@ -60,36 +93,43 @@ def decode(
             end = min(begin + _BLOCK, len(paths))
             for row in range(begin, end):
                 try:
-                    images[row] = _read(paths[row], sized, channels, first)
+                    images[row] = read(paths[row])
                     good[row] = True
                 except UserError:
                     if not skip_bad:
                         raise
             return end - begin
 
-        done = 0
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            try:
-                for more in pool.map(block, range(0, len(paths), _BLOCK)):
-                    done += more
-                    if tell is not None:
-                        tell(done, len(paths))
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        _in_threads(block, len(paths), heard)
         kept = np.flatnonzero(good)
         for to, row in enumerate(kept):
             if to != row:
                 images[to] = images[row]
         flat[:_DIGEST] = np.frombuffer(hashlib.sha256(images[: len(kept)].data).digest(), np.uint8)
 
-    stored = cache.mapped(_digest(paths, f"{key}|{skip_bad}"), (start + len(paths) * total,), np.uint8, fill)
+    size = start + len(paths) * math.prod(shape)
+    stored = cache.mapped(fingerprint(paths, f"{key}|{shape}|{skip_bad}"), (size,), np.uint8, fill)
     kept = stored[_DIGEST:start].nonzero()[:, 0]
     x = stored[start:].view(len(paths), *shape)[: len(kept)]
     return Decoded(x, kept, len(paths) - len(kept), f"sha256:{stored[:_DIGEST].numpy().tobytes().hex()}")
 
 
-def _digest(paths: Sequence[Path], key: str) -> str:
+def _in_threads(block: Callable[[int], int], total: int, tell: Tell | None) -> None:
+    """Do all blocks on all cores: decoding takes nearly all the time and holds no lock."""
+    done = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            for more in pool.map(block, range(0, total, _BLOCK)):
+                done += more
+                if tell is not None:
+                    tell(done, total)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def fingerprint(paths: Sequence[Path], key: str) -> str:
+    """A name for what is made of files, another one when a file's name, size or time of change is another."""
     found = hashlib.sha256(key.encode())
     for path in paths:
         try:
@@ -126,7 +166,7 @@ def _read(path: Path, size: tuple[int, int], channels: int, like: Path | None) -
             raise UserError(f"image '{path}' has more than 8 bits a pixel ({image.mode}); store it with 8")
         if like is not None and (image.height, image.width) != size:
             told = f"image '{path}' has {image.width}x{image.height} pixels and '{like}' has {width}x{height}"
-            raise UserError(f"{told}: all must have one size, or give the size to bring them to")
+            raise UserError(f"{told}: all must have one size, or be brought to one by the option size")
         try:
             grey_or_colour = image.convert(_MODES[channels])
         except Exception as error:  # as above

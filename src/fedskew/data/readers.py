@@ -177,17 +177,21 @@ def npz(folder: Path | None, *, file: str = "") -> Source:
     path = folder / file if file else folder
     if not path.is_file():
         raise UserError(f"data set 'npz': there is no file '{path}'; name an .npz file")
+    return from_arrays(*npz_arrays(path), name=path.stem)
+
+
+def npz_arrays(path: Path) -> list[np.ndarray]:
+    """Training samples and labels, test samples and labels, from an .npz file."""
     try:
         stored = np.load(path, allow_pickle=False)
         if not isinstance(stored, np.lib.npyio.NpzFile):
             raise UserError(f"'{path}' holds a single array, and must be an .npz file")
         with stored:
-            arrays = [stored[key] for key in _npz_keys(stored.files, path)]
+            return [stored[key] for key in _npz_keys(stored.files, path)]
     except UserError:
         raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, LZMAError) as error:
         raise UserError(f"'{path}' is damaged or no .npz file of plain arrays ({error})") from error
-    return from_arrays(*arrays, name=path.stem)
 
 
 def _npz_keys(stored: Sequence[str], path: Path) -> tuple[str, ...]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedskew.data import own, readers  # noqa: F401  (entering them into the catalogue)
+from fedskew.data import (  # noqa: F401  (entering them into the catalogue)
+    own,
+    read_digits,
+    read_images,
+    read_medical,
+    read_text,
+    readers,
+)
 from fedskew.data.catalogue import READERS, Known, Source, from_arrays, reader
 from fedskew.data.options import check_names
 from fedskew.errors import UserError, nearest

@@ -120,7 +120,7 @@ def _source(listed: Rows, names: Sequence[str], y: np.ndarray, train: _Part, tes
     if listed.patients:
         groups = torch.from_numpy(np.unique(np.array(listed.patients)[train.kept], return_inverse=True)[1])
     bad, total = train.bad + test.bad, train.bad + test.bad + len(train.kept) + len(test.kept)
-    notes = (f"{bad} of {total} images cannot be read and were left out",) if bad else ()
+    notes = (f"{bad} of {total} images cannot be read, or have another size, and were left out",) if bad else ()
     return replace(source, groups=groups, notes=notes)
 
 

@@ -1,0 +1,493 @@
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors.numpy import save_file
+from torch.utils.data import TensorDataset
+
+from fedskew.data import own, sources
+from fedskew.data.catalogue import Source, from_arrays
+from fedskew.data.partition import partition
+from fedskew.data.rows import Rows
+from fedskew.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSKEW_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def load(path: Path, **options: Any) -> Source:
+    return sources.load("own", path, **options)
+
+
+def picture(path: Path, shade: int, size: tuple[int, int] = (4, 4)) -> Path:
+    """A PNG of one colour, (shade, shade + 1, shade + 2)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.zeros((*size, 3), np.uint8)
+    pixels[:] = (shade, shade + 1, shade + 2)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def table(path: Path, heading: str, rows: Iterable[Sequence[object]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([heading.split(","), *rows])
+    return path
+
+
+def numbers(path: Path, heading: str = "label,a", rows: Iterable[Sequence[object]] = ()) -> Path:
+    """A table of plain numbers; by default 20 rows of two classes."""
+    return table(path, heading, rows or [("no" if i % 2 else "yes", i) for i in range(20)])
+
+
+def shades(x: torch.Tensor) -> list[int]:
+    return x[:, 0, 0, 0].tolist()
+
+
+# ------------------------------------------------------------------------------------------------------- image folders
+
+
+class TestImageFolder:
+    def test_train_and_test_inside(self, tmp_path: Path) -> None:
+        for at, place in enumerate(["train/dog/a.png", "train/cat/b.png", "train/cat/c.png", "test/dog/d.png"]):
+            picture(tmp_path / "photos" / place, 10 * at)
+        (tmp_path / "photos/train/cat/notes.txt").write_text("no image")
+        source = load(tmp_path / "photos")
+        assert (source.name, source.labels, source.classes) == ("photos", ("cat", "dog"), 2)
+        assert (shades(source.train.x), source.train.y.tolist()) == ([10, 20, 0], [0, 0, 1])
+        assert (shades(source.test.x), source.test.y.tolist()) == ([30], [1])
+        assert source.test.x[0, :, 2, 3].tolist() == [30, 31, 32]
+        assert source.sites is None and source.groups is None and source.notes == ()
+
+    def test_a_share_of_every_class_is_for_testing(self, tmp_path: Path) -> None:
+        for label, many in (("cat", 10), ("dog", 5)):
+            for at in range(many):
+                picture(tmp_path / label / f"{at}.png", at)
+        source = load(tmp_path, test_share=0.4)
+        # 6 of 15, evenly among the 9 + 4 that are not the first of their class: places 1 3 5 7, then 9 11.
+        assert source.test.y.bincount().tolist() == [4, 2]
+        assert source.train.y.bincount().tolist() == [6, 3]
+        again, other = load(tmp_path, test_share=0.4), load(tmp_path, test_share=0.4, seed=1)
+        assert again.checksums == source.checksums != other.checksums
+
+    def test_classes_that_are_numbers_go_by_value(self, tmp_path: Path) -> None:
+        for label in ("10", "9", "2"):
+            for at in range(2):
+                picture(tmp_path / label / f"{at}.png", int(label))
+        assert load(tmp_path).labels == ("2", "9", "10")
+
+    def test_grey_and_resized(self, tmp_path: Path) -> None:
+        for at, size in enumerate([(4, 4), (6, 3), (5, 5), (8, 2)]):
+            picture(tmp_path / "ab"[at % 2] / f"{at}.png", 60, size)
+        source = load(tmp_path, size="2x3", channels=1)
+        assert source.train.x.shape[1:] == (1, 2, 3)
+        assert source.train.x.unique().tolist() == [61]
+        assert load(tmp_path, size=3).train.x.shape[1:] == (3, 3, 3)
+        assert load(tmp_path, size="3x2", channels=1).train.x.shape[1:] == (1, 3, 2)
+
+    def test_an_image_of_another_size_is_named_with_the_remedy(self, tmp_path: Path) -> None:
+        for at in range(4):
+            picture(tmp_path / "train/a" / f"{at}.png", 1, (4, 5 if at == 2 else 4))
+        picture(tmp_path / "test/a/0.png", 1, (4, 6))
+        with pytest.raises(UserError, match=r"2\.png' has 5x4 pixels .*option size"):
+            load(tmp_path)
+        (tmp_path / "train/a/2.png").unlink()
+        with pytest.raises(UserError, match=r"shapes \[3, 4, 4\] and \[3, 4, 6\].*option size"):
+            load(tmp_path)
+
+    @pytest.mark.parametrize(("content", "why"), [(b"no image", "damaged"), (None, "no such file")])
+    def test_an_unreadable_image_is_named_or_counted(self, tmp_path: Path, content: bytes | None, why: str) -> None:
+        rows = [
+            (picture(tmp_path / f"{at}.png", at).name, "ab"[at % 2], "train" if at < 8 else "test") for at in range(10)
+        ]
+        (tmp_path / "3.png").unlink()
+        if content is not None:
+            (tmp_path / "3.png").write_bytes(content)
+        path = table(tmp_path / "my.csv", "path,label,split", rows)
+        with pytest.raises(UserError, match=rf"3\.png' cannot be read \(.*{why}"):
+            load(path)
+        source = load(path, skip_bad=True)
+        assert source.notes == ("1 of 10 images cannot be read, or have another size, and were left out",)
+        assert shades(source.train.x) == [0, 1, 2, 4, 5, 6, 7]
+        assert source.train.y.tolist() == [0, 1, 0, 0, 1, 0, 1]
+
+    def test_no_readable_image(self, tmp_path: Path) -> None:
+        rows = [(f"{at}.png", "a", "train" if at < 2 else "test") for at in range(3)]
+        with pytest.raises(UserError, match=r"none of 2 images can be read, '.*0\.png' to begin with"):
+            load(table(tmp_path / "my.csv", "path,label,split", rows), skip_bad=True)
+
+    def test_an_empty_class(self, tmp_path: Path) -> None:
+        picture(tmp_path / "photos/cat/0.png", 0)
+        (tmp_path / "photos/dog").mkdir()
+        with pytest.raises(UserError, match=r"class 'dog' is empty: there is no image in '.*dog'"):
+            load(tmp_path / "photos")
+        with pytest.raises(UserError, match="holds no folders; images are expected in one folder per class"):
+            load(tmp_path / "photos/cat")
+
+
+# ----------------------------------------------------------------------------------------------------------------- CSV
+
+
+class TestTable:
+    def test_images_with_sites_patients_and_splits(self, tmp_path: Path) -> None:
+        said = [
+            ("cat", "north", "p1", "train"),
+            ("dog", "south", "p9", "train"),
+            ("cat", "north", "p1", "train"),
+            ("dog", "north", "p2", "test"),
+            ("dog", "south", "p3", "train"),
+            ("cat", "abroad", "p5", "test"),
+        ]
+        rows = [(f"deep/{at}.png", *each) for at, each in enumerate(said)]
+        for at in range(6):
+            picture(tmp_path / f"deep/{at}.png", at)
+        source = load(table(tmp_path / "my.csv", "path,label,site,patient,split", rows))
+        assert (shades(source.train.x), shades(source.test.x)) == ([0, 1, 2, 4], [3, 5])
+        # A site that has test samples only is no client.
+        assert source.site_names == ("north", "south")
+        assert source.sites is not None and source.sites.tolist() == [0, 1, 0, 1]
+        assert source.groups is not None and source.groups.tolist() == [0, 2, 0, 1]
+        assert own.site_names(tmp_path / "my.csv") == ("north", "south")
+
+    def test_columns_of_numbers(self, tmp_path: Path) -> None:
+        rows = [(1.5, "b", -2, "train"), ("3e1", "a", 4, "train"), (5, "a", 6, "test")]
+        source = load(table(tmp_path / "my.csv", "age,label,dose,split", rows))
+        assert source.train.x.dtype == torch.float32 and source.train.x.tolist() == [[1.5, -2.0], [30.0, 4.0]]
+        assert (source.train.y.tolist(), source.labels, source.test.x.tolist()) == ([1, 0], ("a", "b"), [[5.0, 6.0]])
+
+    def test_the_list_of_classes_can_be_fixed(self, tmp_path: Path) -> None:
+        path = numbers(tmp_path / "my.csv")
+        assert load(path).labels == ("no", "yes")
+        source = load(path, classes="yes, no")
+        assert source.labels == ("yes", "no")
+        # Even rows are labelled yes, and hold even numbers.
+        assert torch.equal(source.train.x[:, 0].long() % 2, source.train.y)
+        by_number = numbers(tmp_path / "two.csv", "label,a", [(at % 2, at) for at in range(20)])
+        assert torch.equal(load(by_number, classes="yes,no").train.y, source.train.y)
+
+    def test_a_number_is_no_place_among_classes_called_by_numbers(self, tmp_path: Path) -> None:
+        path = numbers(tmp_path / "my.csv", "label,a", [(1 + at % 2, at) for at in range(8)] + [(0, 9)])
+        with pytest.raises(UserError, match="label '0' of sample 8 is no class"):
+            load(path, classes="1,2")
+
+    @pytest.mark.parametrize(
+        ("heading", "rows", "message"),
+        [
+            ("path,lable,site", [("a.png", "x", "s")], "has no column 'label'; it has path, lable, site"),
+            ("label,site", [("x", "s")], "has no column 'path', nor any of numbers; it has label, site"),
+            ("label,a", [], "no rows below its heading"),
+            ("label,a", [("x", 1), ("y", "")], "line 3: column 'a' is '', and must be a number"),
+            ("label,a", [("x", "nan")], "column 'a' is 'nan', and must be a number"),
+            ("file,label", [("a.png", "x")], r"column 'file' is 'a\.png', .*images are named in a column 'path'"),
+            ("label,a", [("x", 1), (" ", 2)], "line 3: column 'label' is empty"),
+            ("label,a,patient", [("x", 1, "p"), ("x", 2, "")], "line 3: column 'patient' is empty"),
+            ("label,a", [("x", 1, 2)], "line 2 has more cells than the 2 of the heading"),
+            ("label,a,split", [("x", 1, "valid")], "line 2: split is 'valid', and must be train or test"),
+            ("label,a,split", [("x", 1, "train")], "no sample is for test"),
+            ("label,a,split", [("x", 1, "test")], "no sample is for training"),
+            (
+                "label,a,patient,split",
+                [("x", 1, "p7", "train"), ("x", 2, "p8", "train"), ("x", 3, "p7", "test")],
+                "patient 'p7' is in both the training and the test samples",
+            ),
+            (
+                "label,a,patient,site",
+                [("x", 1, "7", "north"), ("x", 2, "7", "south"), ("x", 3, "8", "north")],
+                "patient '7' is at two sites, 'north' and 'south'; .* 'north-7' and 'south-7'",
+            ),
+            (
+                "label,a,site,split",
+                [("x", 1, "A", "train"), ("x", 1, "A", "train"), ("x", 2, "B", "train"), ("x", 3, "B", "test")],
+                "site 'B' has 1 training samples, and must have 2 or more",
+            ),
+            (
+                "label,a,split",
+                [("x", 1, "train"), ("y", 2, "test")],
+                "class 'y' of data set 'my' is empty: it has no training sample",
+            ),
+        ],
+    )
+    def test_mistakes(self, tmp_path: Path, heading: str, rows: list[tuple[Any, ...]], message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            load(table(tmp_path / "my.csv", heading, rows))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"classes": "yes,nay"}, "label 'no' of sample 1 is no class; did you mean 'nay'|known: nay, yes"),
+            ({"classes": "yes,no,maybe"}, "class 'maybe' of data set 'my' is empty"),
+            ({"classes": "yes,no,yes"}, "must name every class once"),
+            ({"test_share": 0.7}, "test_share is 0.7, and must be above 0 and at most 0.5"),
+            ({"test_share": "half"}, "test_share is 'half'"),
+            ({"size": "64by64"}, "size is '64by64', and must be pixels"),
+            ({"size": 0}, "size is 0, and must be pixels"),
+            ({"sizes": 3}, "no option 'sizes'; did you mean 'size'"),
+        ],
+    )
+    def test_wrong_options(self, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            load(numbers(tmp_path / "my.csv"), **options)
+
+    def test_wrong_channels(self, tmp_path: Path) -> None:
+        for at in range(2):
+            picture(tmp_path / "a" / f"{at}.png", 0)
+        with pytest.raises(UserError, match=r"channels is 2, and must be 1 \(grey\) or 3"):
+            load(tmp_path, channels=2)
+
+    @pytest.mark.parametrize(("name", "content"), [("my.csv", b"\xff\xfe\x00"), ("my.txt", b"x"), ("gone.csv", None)])
+    def test_wrong_files(self, tmp_path: Path, name: str, content: bytes | None) -> None:
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=name):
+            load(tmp_path / name)
+
+
+# --------------------------------------------------------------------------------------------------- the seeded split
+
+
+@st.composite
+def listings(draw: st.DrawFn) -> Rows:
+    """Patients, each at one site, with some samples each."""
+    at = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=4, max_size=20))
+    patients = [f"p{p}" for p, (_, many) in enumerate(at) for _ in range(many)]
+    sites = [f"s{site}" for site, many in at for _ in range(many)]
+    return Rows(np.zeros((len(sites), 1)), ["x"] * len(sites), sites, patients, [])
+
+
+class TestSplit:
+    @given(listings(), st.floats(0.05, 0.5), st.integers(0, 5), st.booleans())
+    def test_patients_stay_whole_and_every_site_keeps_some(
+        self, listed: Rows, share: float, seed: int, known: bool
+    ) -> None:
+        rows = listed if known else Rows(listed.samples, listed.labels, listed.sites, [], [])
+        test = own._for_testing(rows, np.zeros(len(listed.labels), np.int64), share, seed)
+        assert set(np.array(listed.sites)[~test]) == set(listed.sites)
+        units = np.array(listed.patients if known else range(len(test)))
+        assert not set(units[test]) & set(units[~test])
+        # As many as asked for, unless that would take the only one of a site.
+        firsts, all_units = len(set(listed.sites)), len(set(units))
+        assert len(set(units[test])) == min(max(round(share * all_units), 1), all_units - firsts)
+
+    def test_nothing_depends_on_the_order_of_equal_calls(self, tmp_path: Path) -> None:
+        path = numbers(tmp_path / "my.csv")
+        assert load(path).checksums == load(path).checksums != load(path, seed=3).checksums
+
+
+# -------------------------------------------------------------------------------------------------------------- arrays
+
+
+FOUR = {
+    "x_train": np.arange(12, dtype=np.float32).reshape(6, 2),
+    "y_train": np.array([0, 1, 0, 1, 0, 1]),
+    "x_test": np.ones((2, 2), np.float32),
+    "y_test": np.array([1, 0]),
+}
+
+
+class TestArrays:
+    @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+    def test_both_kinds_of_file(self, tmp_path: Path, suffix: str) -> None:
+        path = tmp_path / f"mine{suffix}"
+        stored = FOUR | {"site_train": np.array([7, 30, 7, 30, 30, 7]), "more": np.zeros(1)}
+        np.savez(path, **stored) if suffix == ".npz" else save_file(stored, path)  # type: ignore[arg-type]
+        source = load(path, classes="no,yes")
+        assert (source.name, source.labels, source.site_names) == ("mine", ("no", "yes"), ("7", "30"))
+        assert source.sites is not None and source.sites.tolist() == [0, 1, 0, 1, 1, 0]
+        assert torch.equal(source.train.x, torch.arange(12.0).view(6, 2))
+        assert own.site_names(path) == ("7", "30")
+
+    def test_names_of_sites(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", **FOUR, site_train=np.array(["b", "a", "b", "a", "b", "a"]))  # type: ignore[arg-type]
+        source = load(tmp_path / "a.npz")
+        assert source.sites is not None and (source.site_names, source.sites.tolist()) == (("a", "b"), [1, 0] * 3)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"x_test": None}, "has no array 'x_test'; it must hold x_train, y_train, x_test, y_test"),
+            ({"y_train": np.array([0, 2, 0, 2, 0, 2])}, "class '1' of data set 'a' is empty"),
+            ({"site_train": np.array([0, 1])}, r"sites \[2\] for 6 training samples"),
+            ({"site_train": np.array([0, 0, 0, 0, 0, 1])}, "site '1' has 1 training samples"),
+            ({"y_train": np.array([0, 1, 0, 1, 0, 1], object)}, "no .npz file of plain arrays"),
+        ],
+    )
+    def test_mistakes(self, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+        kept = {key: value for key, value in (FOUR | changes).items() if value is not None}
+        np.savez(tmp_path / "a.npz", **kept)
+        with pytest.raises(UserError, match=message):
+            load(tmp_path / "a.npz")
+
+    @pytest.mark.parametrize("name", ["a.npz", "a.safetensors"])
+    @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 and no more"])
+    def test_damaged_files(self, tmp_path: Path, name: str, content: bytes | None) -> None:
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match="missing, damaged or no"):
+            load(tmp_path / name)
+
+    def test_sites_of_a_source(self) -> None:
+        source = from_arrays(*FOUR.values(), sites=[0, 1, 0, 1, 1, 0])
+        assert source.site_names == ("0", "1")
+        with pytest.raises(UserError, match=r"site's number is outside 0\.\.0"):
+            from_arrays(*FOUR.values(), sites=[0, 1, 0, 1, 1, 0], site_names=["only"])
+
+
+# ------------------------------------------------------------------------------------------------------ client folders
+
+
+class TestClients:
+    def test_image_folders_with_test_data_beside_them(self, tmp_path: Path) -> None:
+        for client in range(2):
+            for at in range(3):
+                picture(tmp_path / f"client-0{client}" / "ab"[at % 2] / f"{at}.png", 10 * client + at)
+        picture(tmp_path / "test/b/0.png", 90)
+        source = load(tmp_path)
+        assert (source.labels, source.site_names) == (("a", "b"), ("client-00", "client-01"))
+        assert shades(source.train.x) == [0, 2, 1, 10, 12, 11]
+        assert source.sites is not None and source.sites.tolist() == [0, 0, 0, 1, 1, 1]
+        assert (shades(source.test.x), source.test.y.tolist()) == ([90], [1])
+        assert own.site_names(tmp_path) == source.site_names
+
+    def test_arrays_with_a_share_for_testing(self, tmp_path: Path) -> None:
+        for client in range(3):
+            (tmp_path / f"client-{client}").mkdir()
+            x = np.full((10, 2), client, np.float32)
+            np.savez(tmp_path / f"client-{client}/data.npz", x=x, y=np.arange(10) % 2)
+        source = load(tmp_path)
+        assert source.sites is not None and torch.equal(source.train.x[:, 0].long(), source.sites)
+        # 2 of 10 at every site, as all sites are alike.
+        assert source.sites.bincount().tolist() == [8, 8, 8]
+        assert source.test.x[:, 0].tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+
+    def test_tables_that_say_what_is_for_testing(self, tmp_path: Path) -> None:
+        for name in ("client-a", "client-b"):
+            rows = [("x", 1, "train"), ("y", 2, "train"), ("y", 3, "test")]
+            table(tmp_path / name / "mine.csv", "label,a,split", rows)
+        source = load(tmp_path)
+        assert (len(source.train), len(source.test)) == (4, 2)
+
+    def test_mistakes(self, tmp_path: Path) -> None:
+        one = numbers(tmp_path / "client-0/a.csv")
+        other = tmp_path / "client-1"
+        numbers(other / "a.csv", "label,a,b", [("yes", 1, 2)])
+        with pytest.raises(UserError, match=r"'client-0' and 'client-1' differ in their samples: .*\[1\] and .*\[2\]"):
+            load(tmp_path)
+        numbers(other / "a.csv", "label,a,split", [("yes", 1, "train")])
+        with pytest.raises(UserError, match="differ in their splits: one says them and the other does not"):
+            load(tmp_path)
+        numbers(other / "b.csv")
+        with pytest.raises(UserError, match=r"client-1' holds a\.csv and b\.csv; a client has one such file"):
+            load(tmp_path)
+        (other / "a.csv").unlink()
+        (other / "b.csv").unlink()
+        np.savez(other / "a.npz", x_train=np.zeros(2))
+        with pytest.raises(UserError, match="holds x_train; arrays of one client are called x and y"):
+            load(tmp_path)
+        np.savez(other / "a.npz", x=np.zeros((2, 1)), y=np.zeros(3, int))
+        with pytest.raises(UserError, match="whole numbers in y, one for each of the 2 rows of x"):
+            load(tmp_path)
+        (other / "a.npz").unlink()
+        numbers(other / "a.csv", "label,a,split", [("yes", 1, "train")] * 2)
+        numbers(one, "label,a,split", [("yes", 1, "train")] * 2)
+        numbers(tmp_path / "test/a.csv")
+        with pytest.raises(UserError, match="clients say themselves what is for testing"):
+            load(tmp_path)
+
+
+# -------------------------------------------------------------------------------------- data sets of other libraries
+
+
+class Pictures:
+    """As torchvision's data sets are: PIL images, and names of classes."""
+
+    classes = ("cat", "dog")
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, place: int) -> tuple[Image.Image, int]:
+        if place >= len(self):
+            raise IndexError
+        return Image.new("RGB", (4, self.sizes[place]), (place, 2, 3)), place % 2
+
+
+class TestDatasets:
+    def test_tensors_and_pictures(self) -> None:
+        x, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 2
+        source = own.from_datasets(TensorDataset(x, y), TensorDataset(x[:2], y[:2]))
+        assert torch.equal(source.train.x, x) and torch.equal(source.test.y, y[:2])
+        source = own.from_datasets(Pictures([5, 5, 5]), Pictures([5, 5]))
+        assert (source.labels, source.train.x.shape, shades(source.train.x)) == (
+            ("cat", "dog"),
+            (3, 3, 5, 4),
+            [0, 1, 2],
+        )
+
+    def test_mistakes(self) -> None:
+        with pytest.raises(
+            UserError, match=r"samples 0 and 1 of the test data set have shapes \[5, 4, 3\] and \[6, 4, 3\]"
+        ):
+            own.from_datasets(Pictures([5, 5]), Pictures([5, 6]))
+        with pytest.raises(UserError, match=r"the train data set must have a length and give \(sample, label\)"):
+            own.from_datasets(iter([(1, 2)]), Pictures([5]))
+        with pytest.raises(UserError, match=r"the train data set must have a length and give \(sample, label\)"):
+            own.from_datasets(TensorDataset(torch.zeros(3)), Pictures([5]))
+
+    def test_a_hugging_face_data_set_needs_its_library(self, tmp_path: Path) -> None:
+        (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+        try:
+            import datasets  # noqa: F401
+        except ImportError:
+            with pytest.raises(UserError, match=r"package datasets is not installed: pip install 'fedskew\[data\]'"):
+                load(tmp_path)
+        else:
+            pytest.skip("the package datasets is installed")
+
+
+# ---------------------------------------------------------------------------------------------------------- partitions
+
+
+class TestPartitions:
+    def test_every_site_is_a_client(self) -> None:
+        parts = partition(np.zeros(5, int), 1, 3, "natural", 0, sites=np.array([2, 0, 1, 0, 2]))
+        assert [part.tolist() for part in parts] == [[1, 3], [2], [0, 4]]
+        with pytest.raises(UserError, match="clients is 10, but the data has 3 sites; say clients 3"):
+            partition(np.zeros(50, int), 1, 10, "natural", 0, sites=np.arange(50) % 3)
+
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=6, max_size=20), st.integers(0, 3))
+    def test_patients_stay_whole(self, patients: list[tuple[int, int]], seed: int) -> None:
+        groups = np.repeat(np.arange(len(patients)) * 3, [many for _, many in patients])  # numbers may have gaps
+        labels = np.repeat([label for label, _ in patients], [many for _, many in patients])
+        parts = partition(labels, 3, 4, "iid", seed, groups=groups)
+        assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+        owners = [set(groups[part]) for part in parts]
+        assert sum(map(len, owners)) == len(patients)
+        assert all((np.diff(part) > 0).all() for part in parts)
+
+    def test_a_patient_counts_by_most_of_its_labels(self) -> None:
+        # Patient 0 is mostly of class 1, patient 1 of class 0: each of two clients holds one class.
+        labels, groups = np.array([1, 1, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 1, 1])
+        parts = partition(labels, 2, 2, "labels", 0, k=1, groups=groups)
+        assert [part.tolist() for part in parts] == [[3, 4, 5], [0, 1, 2]]
+
+    def test_mistakes(self) -> None:
+        labels, groups = np.zeros(4, int), np.array([0, 1, 1, 1])
+        with pytest.raises(UserError, match="clients is 3, more than the 2 groups there are"):
+            partition(labels, 1, 3, "iid", 0, groups=groups)
+        with pytest.raises(UserError, match=r"clients 0 and 1 have samples of one group \(patient\), that of sample 3"):
+            partition(labels, 1, 2, "explicit", 0, groups=groups, lists=[[0, 1], [3]])
+        assert len(partition(labels, 1, 2, "explicit", 0, groups=groups, lists=[[0], [3, 1]])) == 2

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from fedskew.data.autoaugment import autoaugment
+from fedskew.data.warp import pick
 from fedskew.errors import UserError, nearest
 
 
@@ -48,9 +50,7 @@ def affine(x: Tensor, angle: Tensor, down: Tensor, right: Tensor) -> Tensor:
     column = torch.arange(width, device=x.device) - (width - 1) / 2 - right
     i = (row * angle.cos() - column * angle.sin() + (height - 1) / 2).round().long()
     j = (row * angle.sin() + column * angle.cos() + (width - 1) / 2).round().long()
-    inside = (i >= 0) & (i < height) & (j >= 0) & (j < width)
-    source = (i.clamp(0, height - 1) * width + j.clamp(0, width - 1)).flatten(1)[:, None].expand(-1, x.shape[1], -1)
-    return x.flatten(2).gather(2, source).view_as(x) * inside[:, None]
+    return pick(x, i, j)
 
 
 def cutout(x: Tensor, size: int, g: Generator) -> Tensor:
@@ -108,7 +108,7 @@ def _mirror(x: Tensor, padding: int) -> Tensor:
 class Augment:
     """Random variation in training: crop by so many pixels, flip, and cutout of a square of that size; 0 is off.
 
-    Also turning by up to so many degrees, and moving by up to that share of a side.
+    Also turning by up to so many degrees, moving by up to that share of a side, and AutoAugment's policy.
     """
 
     crop: int = 4
@@ -117,6 +117,7 @@ class Augment:
     reflect: bool = False
     turn: float = 0.0
     shift: float = 0.0
+    auto: bool = False
 
     def __post_init__(self) -> None:
         for name in ("crop", "cutout", "turn", "shift"):
@@ -143,6 +144,8 @@ class View:
             x = random_crop(x, vary.crop, g, vary.reflect)
         if vary.flip:
             x = random_flip(x, g)
+        if vary.auto:
+            x = autoaugment(x, g)
         x = self.eval(x)
         return cutout(x, vary.cutout, g) if vary.cutout else x
 
@@ -161,6 +164,16 @@ _PRESETS: dict[str, View] = {
     "fedlmd-mnist": View((0.1307,), (0.3081,), Augment()),
     "fednoro": View((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), Augment(0, cutout=0, turn=10, shift=0.02)),
     "fedlmd-cinic10": View((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587), Augment(cutout=0, reflect=True)),
+    "fedvls-cifar10": View(
+        (125.3 / 255, 123.0 / 255, 113.9 / 255),
+        (63.0 / 255, 62.1 / 255, 66.7 / 255),
+        Augment(cutout=0, auto=True),
+    ),
+    "fedvls-cifar100": View((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), Augment(cutout=0, auto=True)),
+    "fedvls-tiny": View((0.5,) * 3, (0.5,) * 3, Augment(0, flip=False, cutout=0, auto=True)),
+    "fedvls-mnist": View((0.5,), (0.5,)),
+    "fpl": View((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), Augment(cutout=0)),
+    "medical": View(augment=Augment(0, cutout=0, turn=10, shift=0.02)),
 }
 
 

@@ -446,6 +446,10 @@ class TestDatasets:
             own.from_datasets(iter([(1, 2)]), Pictures([5]))
         with pytest.raises(UserError, match=r"the train data set must have a length and give \(sample, label\)"):
             own.from_datasets(TensorDataset(torch.zeros(3)), Pictures([5]))
+        with pytest.raises(UserError, match="y_train is no array of numbers"):
+            own.from_datasets([(1.0, "cat"), (2.0, "dog")], [(1.0, 0)])
+        with pytest.raises(UserError, match="y_train is float64"):
+            own.from_datasets([(1.0, 0.5), (2.0, 1.0)], [(1.0, 0)])
 
     def test_a_hugging_face_data_set_needs_its_library(self, tmp_path: Path) -> None:
         (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
@@ -456,6 +460,29 @@ class TestDatasets:
                 load(tmp_path)
         else:
             pytest.skip("the package datasets is installed")
+
+    def test_a_hugging_face_data_set(self, tmp_path: Path) -> None:
+        datasets = pytest.importorskip("datasets")
+        told = {"label": [0, 1, 0, 1], "site": ["a", "a", "b", "b"], "patient": [1, 1, 2, 2]}
+        features = datasets.Features(
+            image=datasets.Image(),
+            label=datasets.ClassLabel(names=["dog", "cat"]),
+            site=datasets.Value("string"),
+            patient=datasets.Value("int64"),
+        )
+        pictures = [Image.new("RGB", (4, 5), (shade, 0, 0)) for shade in range(4)]
+        train = datasets.Dataset.from_dict({"image": pictures, **told}, features=features)
+        test = datasets.Dataset.from_dict(
+            {"image": pictures[:2], "label": [1, 0], "site": ["c", "c"], "patient": [3, 3]}, features=features
+        )
+        datasets.DatasetDict(train=train, test=test).save_to_disk(str(tmp_path / "both"))
+        source = load(tmp_path / "both")
+        assert (source.labels, source.site_names) == (("cat", "dog"), ("a", "b"))
+        assert (source.train.x.shape, shades(source.train.x)) == ((4, 3, 5, 4), [0, 1, 2, 3])
+        assert source.train.y.tolist() == [1, 0, 1, 0] and source.test.y.tolist() == [0, 1]
+        measured = datasets.Dataset.from_dict({"a": [1.0, 2.0, 3.0, 4.0] * 5, "b": [0] * 20, "label": ["x", "y"] * 10})
+        measured.save_to_disk(str(tmp_path / "numbers"))
+        assert load(tmp_path / "numbers").train.x.shape == (16, 2)
 
 
 # ---------------------------------------------------------------------------------------------------------- partitions

@@ -228,4 +228,4 @@ def _unrolled(dataset: Any, which: str) -> tuple[np.ndarray, np.ndarray]:
         if sample.shape != samples[0].shape:
             shapes = f"{list(samples[0].shape)} and {list(sample.shape)}"
             raise UserError(f"samples 0 and {place} of the {which} data set have shapes {shapes}; all must have one")
-    return np.array(samples), np.array([int(y) for _, y in pairs])
+    return np.array(samples), np.array([np.asarray(y) for _, y in pairs])

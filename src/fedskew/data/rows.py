@@ -231,10 +231,10 @@ def _hugging_face_rows(path: Path, stored: Any, image: type) -> Rows:
     columns = pictures[:1] or [name for name in features if name not in ("label", "site", "patient")]
     try:
         if pictures:
-            samples = np.stack([np.asarray(each.convert("RGB")) for each in stored[columns[0]]])
+            samples = np.stack([np.asarray(each.convert("RGB")) for each in stored[columns[0]][:]])
         else:
-            samples = np.stack([np.asarray(stored[name], np.float32) for name in columns], axis=1)
+            samples = np.column_stack([np.asarray(stored[name][:], np.float32) for name in columns])
     except ValueError as error:
         raise UserError(f"'{path}': {', '.join(columns)} cannot be made one array ({error})") from None
-    said = [list(map(str, stored[name])) if name in features else [] for name in ("site", "patient")]
-    return Rows(samples, list(map(spoken, stored["label"])), said[0], said[1], [])
+    said = [list(map(str, stored[name][:])) if name in features else [] for name in ("site", "patient")]
+    return Rows(samples, list(map(spoken, stored["label"][:])), said[0], said[1], [])

@@ -103,7 +103,7 @@ class TestImageFolder:
         with pytest.raises(UserError, match=r"2\.png' has 5x4 pixels .*option size"):
             load(tmp_path)
         (tmp_path / "train/a/2.png").unlink()
-        with pytest.raises(UserError, match=r"shapes \[3, 4, 4\] and \[3, 4, 6\].*option size"):
+        with pytest.raises(UserError, match=r"training and test images have 4x4 and 4x6 pixels .*option size"):
             load(tmp_path)
 
     @pytest.mark.parametrize(("content", "why"), [(b"no image", "damaged"), (None, "no such file")])
@@ -118,7 +118,7 @@ class TestImageFolder:
         with pytest.raises(UserError, match=rf"3\.png' cannot be read \(.*{why}"):
             load(path)
         source = load(path, skip_bad=True)
-        assert source.notes == ("1 of 10 images cannot be read, or have another size, and were left out",)
+        assert source.notes == ("1 unreadable images are left out",)
         assert shades(source.train.x) == [0, 1, 2, 4, 5, 6, 7]
         assert source.train.y.tolist() == [0, 1, 0, 0, 1, 0, 1]
 
@@ -157,7 +157,7 @@ class TestTable:
         # A site that has test samples only is no client.
         assert source.site_names == ("north", "south")
         assert source.sites is not None and source.sites.tolist() == [0, 1, 0, 1]
-        assert source.groups is not None and source.groups.tolist() == [0, 2, 0, 1]
+        assert source.groups is not None and source.groups.tolist() == [0, 4, 0, 2]
         assert own.site_names(tmp_path / "my.csv") == ("north", "south")
 
     def test_columns_of_numbers(self, tmp_path: Path) -> None:
@@ -187,13 +187,13 @@ class TestTable:
             ("path,lable,site", [("a.png", "x", "s")], "has no column 'label'; it has path, lable, site"),
             ("label,site", [("x", "s")], "has no column 'path', nor any of numbers; it has label, site"),
             ("label,a", [], "no rows below its heading"),
-            ("label,a", [("x", 1), ("y", "")], "line 3: column 'a' is '', and must be a number"),
+            ("label,a", [("x", 1), ("y", "")], "row 2: column 'a' is '', and must be a number"),
             ("label,a", [("x", "nan")], "column 'a' is 'nan', and must be a number"),
             ("file,label", [("a.png", "x")], r"column 'file' is 'a\.png', .*images are named in a column 'path'"),
-            ("label,a", [("x", 1), (" ", 2)], "line 3: column 'label' is empty"),
-            ("label,a,patient", [("x", 1, "p"), ("x", 2, "")], "line 3: column 'patient' is empty"),
-            ("label,a", [("x", 1, 2)], "line 2 has more cells than the 2 of the heading"),
-            ("label,a,split", [("x", 1, "valid")], "line 2: split is 'valid', and must be train or test"),
+            ("label,a", [("x", 1), (" ", 2)], "row 2: column 'label' is empty"),
+            ("label,a,patient", [("x", 1, "p"), ("x", 2, "")], "row 2: column 'patient' is empty"),
+            ("label,a", [("x", 1, 2)], "row 1 has 3 cells, and the heading has 2"),
+            ("label,a,split", [("x", 1, "valid")], "row 1: split is 'valid', and must be train or test"),
             ("label,a,split", [("x", 1, "train")], "no sample is for test"),
             ("label,a,split", [("x", 1, "test")], "no sample is for training"),
             (
@@ -336,6 +336,11 @@ class TestArrays:
         with pytest.raises(UserError, match="missing, damaged or no"):
             load(tmp_path / name)
 
+    def test_a_single_array(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", np.zeros(3))
+        with pytest.raises(UserError, match=r"no \.npz file of plain arrays"):
+            load((tmp_path / "a.npy").rename(tmp_path / "a.npz"))
+
     def test_sites_of_a_source(self) -> None:
         source = from_arrays(*FOUR.values(), sites=[0, 1, 0, 1, 1, 0])
         assert source.site_names == ("0", "1")
@@ -456,7 +461,9 @@ class TestDatasets:
         try:
             import datasets  # noqa: F401
         except ImportError:
-            with pytest.raises(UserError, match=r"package datasets is not installed: pip install 'fedskew\[data\]'"):
+            with pytest.raises(
+                UserError, match=r"is read by datasets, which is not installed: pip install 'fedskew\[data\]'"
+            ):
                 load(tmp_path)
         else:
             pytest.skip("the package datasets is installed")

@@ -16,16 +16,19 @@ from fedskew.types import Arrays
 
 @dataclass(frozen=True)
 class Listing:
-    """Image files, the class of each, and what must stay together (a patient, say) if anything must."""
+    """Image files, the class of each, what must stay together (a patient, say) if anything must, and the sites."""
 
     paths: Sequence[Path]
     y: Sequence[int]
     groups: Sequence[int] | None = None
+    sites: Sequence[int] | None = None
 
     def rows(self, chosen: np.ndarray) -> Listing:
         """Some of them, in that order."""
-        groups = None if self.groups is None else [self.groups[row] for row in chosen]
-        return Listing([self.paths[row] for row in chosen], [self.y[row] for row in chosen], groups)
+        groups, sites = (
+            None if numbers is None else [numbers[row] for row in chosen] for numbers in (self.groups, self.sites)
+        )
+        return Listing([self.paths[row] for row in chosen], [self.y[row] for row in chosen], groups, sites)
 
     def split(self, share: float, seed: int) -> tuple[Listing, Listing]:
         """For training and for testing: a permutation cut at `share` of the samples, and no group in both."""
@@ -48,6 +51,7 @@ def source(
     labels: Sequence[str],
     decode: Callable[[Sequence[Path]], Decoded],
     moments: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    site_names: Sequence[str] = (),
 ) -> catalogue.Source:
     """Both parts decoded; mean and deviation are measured unless given."""
     parts = {"train": train, "test": test}
@@ -60,6 +64,7 @@ def source(
         moments = _moments(decoded["train"])
     mean, std = moments or ((), ())
     bad = sum(each.bad for each in decoded.values())
+    kept = decoded["train"].kept
     return catalogue.Source(
         name=name,
         train=arrays["train"],
@@ -69,7 +74,9 @@ def source(
         mean=mean,
         std=std,
         checksums={part: each.checksum for part, each in decoded.items()},
-        groups=None if train.groups is None else torch.tensor(train.groups)[decoded["train"].kept],
+        sites=None if train.sites is None else torch.tensor(train.sites)[kept],
+        site_names=tuple(site_names),
+        groups=None if train.groups is None else torch.tensor(train.groups)[kept],
         notes=(f"{bad} unreadable images are left out",) if bad else (),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,10 +11,13 @@ import numpy as np
 import torch
 
 from fedskew import seeds
-from fedskew.data import images, rows
+from fedskew.data import images, listing, rows
 from fedskew.data.catalogue import Source, from_arrays, reader
+from fedskew.data.listing import Listing
 from fedskew.data.rows import TEST, TRAIN, Rows
 from fedskew.errors import UserError, nearest
+
+Decode = Callable[[Sequence[Path]], images.Decoded]
 
 _FOUR = ("x_train", "y_train", "x_test", "y_test")
 
@@ -43,6 +46,7 @@ def own(
         raise UserError(f"option classes is '{classes}', and must name every class once")
     if folder.suffix in rows.ARRAYS and not folder.is_dir():
         return _check_classes(_from_file(folder, named))
+    decode = _decoder(_size(size), channels, skip_bad)
     listed = rows.read(folder)
     names = named or ordered(listed.labels)
     y = _numbers(listed, names, folder)
@@ -51,10 +55,10 @@ def own(
     if not test.any() or test.all():
         here = "test" if not test.any() else "training"
         raise UserError(f"'{folder}': no sample is for {here}; give more samples, or another test_share")
-    training, testing = (
-        _read_part(listed, np.flatnonzero(chosen), _size(size), channels, skip_bad, folder) for chosen in (~test, test)
-    )
-    return _check_classes(_source(listed, names, y, training, testing, folder))
+    name = folder.resolve().stem
+    if isinstance(listed.samples, np.ndarray):
+        return _check_classes(_of_arrays(name, listed, names, y, test))
+    return _check_classes(_of_images(name, listed, names, y, test, decode))
 
 
 def site_names(path: Path) -> tuple[str, ...]:
@@ -81,55 +85,55 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=int if all(name.isdecimal() for name in found) else str))
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Samples, and which of the rows they are."""
+def _of_arrays(name: str, listed: Rows, names: Sequence[str], y: np.ndarray, test: np.ndarray) -> Source:
+    sites, groups = _site_numbers(listed), _group_numbers(listed)
+    source = from_arrays(
+        *(np.asarray(array)[chosen] for chosen in (~test, test) for array in (listed.samples, y)),
+        name=name,
+        labels=names,
+        sites=None if sites is None else sites[~test],
+        site_names=_training_sites(listed),
+    )
+    return replace(source, groups=None if groups is None else torch.from_numpy(groups[~test]))
 
-    x: Any
-    kept: np.ndarray
-    bad: int = 0
+
+def _of_images(
+    name: str, listed: Rows, names: Sequence[str], y: np.ndarray, test: np.ndarray, decode: Decode
+) -> Source:
+    numbers = (None if found is None else found.tolist() for found in (_group_numbers(listed), _site_numbers(listed)))
+    everything = Listing(list(listed.samples), y.tolist(), *numbers)
+    train, testing = (everything.rows(np.flatnonzero(chosen)) for chosen in (~test, test))
+    return listing.source(name, train, testing, names, decode, site_names=_training_sites(listed))
 
 
-def _read_part(
-    listed: Rows,
-    chosen: np.ndarray,
-    size: tuple[int, int] | None,
-    channels: Literal[1, 3],
-    skip_bad: bool,
-    path: Path,
-) -> _Part:
-    if isinstance(listed.samples, np.ndarray):
-        return _Part(listed.samples[chosen], chosen)
+def _decoder(size: tuple[int, int] | None, channels: Literal[1, 3], skip_bad: bool) -> Decode:
+    """Decodes image files, and wants those of every call to have the shape of the first."""
     if channels not in (1, 3):
         raise UserError(f"option channels is {channels!r}, and must be 1 (grey) or 3 (colour)")
-    paths = [listed.samples[row] for row in chosen]
-    # The order of settings in the key tells 32x16 from 16x32, whose arrays are equally long.
-    found = images.decode(paths, size=size, channels=channels, key=f"own|{size}|{channels}", skip_bad=skip_bad)
-    if not len(found.kept):
-        raise UserError(f"'{path}': none of {len(paths)} images can be read, '{paths[0]}' to begin with")
-    return _Part(found.x, chosen[found.kept.numpy()], found.bad)
+    shapes: list[torch.Size] = []
+
+    def decode(paths: Sequence[Path]) -> images.Decoded:
+        # The settings in the key tell 32x16 from 16x32, whose arrays are equally long.
+        found = images.decode(paths, size=size, channels=channels, key=f"own|{size}|{channels}", skip_bad=skip_bad)
+        if not len(found.kept):
+            raise UserError(f"none of {len(paths)} images can be read, '{paths[0]}' to begin with")
+        shapes.append(found.x.shape[1:])
+        if shapes[-1] != shapes[0]:
+            sizes = " and ".join(f"{height}x{width}" for _, height, width in shapes)
+            raise UserError(f"training and test images have {sizes} pixels (height first); set the option size")
+        return found
+
+    return decode
 
 
-def _source(listed: Rows, names: Sequence[str], y: np.ndarray, train: _Part, test: _Part, path: Path) -> Source:
-    if train.x.shape[1:] != test.x.shape[1:]:
-        shapes = f"{list(train.x.shape[1:])} and {list(test.x.shape[1:])}"
-        raise UserError(f"'{path}': training and test samples have shapes {shapes}; bring images to one by option size")
-    arrays, name = (train.x, y[train.kept], test.x, y[test.kept]), path.resolve().stem
-    source = from_arrays(*arrays, name=name, labels=names, **_sites(listed, train))
-    groups = None
-    if listed.patients:
-        groups = torch.from_numpy(np.unique(np.array(listed.patients)[train.kept], return_inverse=True)[1])
-    bad, total = train.bad + test.bad, train.bad + test.bad + len(train.kept) + len(test.kept)
-    notes = (f"{bad} of {total} images cannot be read, or have another size, and were left out",) if bad else ()
-    return replace(source, groups=groups, notes=notes)
+def _site_numbers(listed: Rows) -> np.ndarray | None:
+    """-1 for a site without training samples."""
+    number = {name: at for at, name in enumerate(_training_sites(listed))}
+    return np.array([number.get(site, -1) for site in listed.sites]) if listed.sites else None
 
 
-def _sites(listed: Rows, train: _Part) -> dict[str, Any]:
-    if not listed.sites:
-        return {}
-    names = _training_sites(listed)
-    number = {name: at for at, name in enumerate(names)}
-    return {"sites": np.array([number[listed.sites[row]] for row in train.kept]), "site_names": names}
+def _group_numbers(listed: Rows) -> np.ndarray | None:
+    return np.unique(listed.patients, return_inverse=True)[1] if listed.patients else None
 
 
 def _training_sites(listed: Rows) -> tuple[str, ...]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,9 @@ from fedskew.errors import UserError
 TRAIN, TEST = "train", "test"
 ARRAYS = (".npz", ".safetensors")
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+_DAMAGED = (zipfile.BadZipFile, zlib.error, LZMAError, SafetensorError)
 _CLIENT = "client-"
+_SAID = ("site", "patient", "split")
 _HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
 
 
@@ -81,48 +81,44 @@ def _class_folders(path: Path) -> Rows:
 
 def _table(path: Path) -> Rows:
     """A CSV file with a column label, and path or columns of numbers; site, patient and split if they are there."""
-    try:
-        reader = csv.DictReader(io.StringIO(files.read(path).decode("utf-8-sig"), newline=""), restval="")
-        heading, lines = list(reader.fieldnames or ()), [(reader.line_num, line) for line in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"'{path}' is no CSV file ({error})") from None
+    heading, *lines = [[cell.strip() for cell in line] for line in files.table(path)] or [[]]
     if not lines:
         raise UserError(f"'{path}' has no rows below its heading")
-    for number, line in lines:
-        if None in line:
-            raise UserError(f"'{path}', line {number} has more cells than the {len(heading)} of the heading")
-
-    def column(name: str) -> list[str]:
-        for number, line in lines:
-            if not line[name].strip():
-                raise UserError(f"'{path}', line {number}: column '{name}' is empty, and must be filled in")
-        return [line[name].strip() for _, line in lines]
-
-    if "label" not in heading:
+    for row, line in enumerate(lines, 1):
+        if len(line) != len(heading):
+            raise UserError(f"'{path}', row {row} has {len(line)} cells, and the heading has {len(heading)}")
+    columns = dict(zip(heading, map(list, zip(*lines, strict=True)), strict=True))
+    if "label" not in columns:
         raise UserError(f"'{path}' has no column 'label'; it has {', '.join(heading)}")
-    said = {name: column(name) if name in heading else [] for name in ("site", "patient", "split")}
-    for (number, _), split in zip(lines, said["split"], strict=False):
+    for name in columns.keys() & {"path", "label", *_SAID}:
+        if "" in columns[name]:
+            row = 1 + columns[name].index("")
+            raise UserError(f"'{path}', row {row}: column '{name}' is empty, and must be filled in")
+    sites, patients, splits = (columns.get(name, []) for name in _SAID)
+    for row, split in enumerate(splits, 1):
         if split not in (TRAIN, TEST):
-            raise UserError(f"'{path}', line {number}: split is '{split}', and must be train or test")
-    if "path" in heading:
-        samples: list[Path] | np.ndarray = [path.parent / each for each in column("path")]
+            raise UserError(f"'{path}', row {row}: split is '{split}', and must be train or test")
+    if "path" in columns:
+        samples: list[Path] | np.ndarray = [path.parent / each for each in columns["path"]]
     else:
-        measured = [name for name in heading if name not in ("label", *said)]
+        measured = [name for name in columns if name not in ("label", *_SAID)]
         if not measured:
             raise UserError(f"'{path}' has no column 'path', nor any of numbers; it has {', '.join(heading)}")
-        samples = np.array([[_number(path, *line, name) for name in measured] for line in lines], np.float32)
-    return Rows(samples, column("label"), said["site"], said["patient"], said["split"])
+        samples = np.column_stack([_numbers(path, name, columns[name]) for name in measured])
+    return Rows(samples, columns["label"], sites, patients, splits)
 
 
-def _number(path: Path, number: int, line: Mapping[str, str], name: str) -> float:
-    try:
-        value = float(line[name])
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        wrong = f"column '{name}' is '{line[name]}', and must be a number"
-        raise UserError(f"'{path}', line {number}: {wrong} (images are named in a column 'path')")
-    return value
+def _numbers(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
+    values = np.empty(len(cells), np.float32)
+    for place, cell in enumerate(cells):
+        try:
+            values[place] = float(cell)
+        except ValueError:
+            values[place] = np.nan
+        if not np.isfinite(values[place]):
+            wrong = f"column '{name}' is '{cell}', and must be a number"
+            raise UserError(f"'{path}', row {place + 1}: {wrong} (images are named in a column 'path')")
+    return values
 
 
 def _clients(path: Path, clients: Sequence[Path]) -> Rows:
@@ -200,19 +196,22 @@ def arrays(path: Path, keys: Sequence[str] | None = None) -> dict[str, np.ndarra
             return {key: found[key] for key in found if keys is None or key in keys}
         with np.load(path, allow_pickle=False) as stored:
             return {key: stored[key] for key in stored.files if keys is None or key in keys}
-    except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error, SafetensorError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        AttributeError,
+        zipfile.BadZipFile,
+        zlib.error,
+        LZMAError,
+        SafetensorError,
+    ) as error:
         raise UserError(f"'{path}' is missing, damaged or no {path.suffix} file of plain arrays ({error})") from None
 
 
 def _hugging_face(path: Path) -> Rows:
     """A data set saved by Hugging Face's save_to_disk, with a column label, and one of images or columns of numbers."""
-    try:
-        import datasets
-    except ImportError:
-        raise UserError(
-            f"'{path}' is a Hugging Face data set, and the package datasets is not installed: "
-            "pip install 'fedskew[data]'"
-        ) from None
+    datasets = files.extra("datasets", f"the Hugging Face data set '{path}'")
     stored = datasets.load_from_disk(str(path))
     if not isinstance(stored, datasets.DatasetDict):
         return _hugging_face_rows(path, stored, datasets.Image)

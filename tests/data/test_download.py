@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import socket
+import zipfile
 from pathlib import Path
 
 import pytest
 from tests.data.served import Server, serving
 
 from fedskew.data import download
+from fedskew.data.addresses import File, Origin
 from fedskew.errors import UserError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
@@ -174,3 +177,103 @@ def test_addresses_at_a_mirror() -> None:
     for wrong in ("here/data", "file:///etc", "ftp://x"):
         with pytest.raises(UserError, match="http://"):
             download.at_mirror(wrong, "a.zip")
+
+
+# ---- whole data sets -------------------------------------------------------------------------------------------------
+
+
+def packed(**files: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name.replace("__", "/"), content)
+    return made.getvalue()
+
+
+def origin(server: Server, *names: str) -> Origin:
+    """A data set of all files that a server has."""
+    files = [
+        File((server.url(name),), len(server.files[name]), f"md5:{hashlib.md5(server.files[name]).hexdigest()}")
+        for name in server.files
+    ]
+    return Origin(("toy", "Toy/raw"), names or tuple(server.files), tuple(files))
+
+
+def test_files_go_to_their_place_and_those_that_are_there_stay(tmp_path: Path) -> None:
+    watched = []
+    with serving({"a.bin": CONTENT, "b.bin": b"b"}) as server:
+        toy = origin(server)
+        assert toy.missing(tmp_path) == ["a.bin", "b.bin"]
+        download.obtain(toy, tmp_path)
+        assert toy.missing(tmp_path) == []
+        (tmp_path / "toy" / "b.bin").unlink()
+        server.ranges.clear()
+        download.obtain(toy, tmp_path, watch=lambda name: watched.append(name) or (lambda done, total: None))
+    assert len(server.ranges) == 1 and watched == ["b.bin"]
+    assert (tmp_path / "toy" / "a.bin").read_bytes() == CONTENT and (tmp_path / "toy" / "b.bin").read_bytes() == b"b"
+
+
+def test_a_users_own_file_is_only_replaced_by_force(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "a.bin").write_text("mine")
+    with serving({"a.bin": CONTENT}) as server:
+        with pytest.raises(UserError, match="not the official file; --force"):
+            download.obtain(origin(server), tmp_path)
+        assert (tmp_path / "toy" / "a.bin").read_text() == "mine" and server.ranges == []
+        download.obtain(origin(server), tmp_path, force=True)
+    assert (tmp_path / "toy" / "a.bin").read_bytes() == CONTENT
+
+
+def test_an_archive_is_unpacked_and_gone(tmp_path: Path) -> None:
+    with serving({"toy.zip": packed(toy__a=b"1", toy__deep__b=b"2")}, break_after=[50]) as server:
+        download.obtain(origin(server, "a", "deep/b"), tmp_path)
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == ["toy/a", "toy/deep/b"]
+    assert server.ranges == [None, "bytes=50-"]
+
+
+def test_an_archive_that_was_brought_by_hand_is_not_fetched(tmp_path: Path) -> None:
+    with serving({"toy.zip": packed(a=b"1")}) as server:
+        (tmp_path / "toy.zip").write_bytes(server.files["toy.zip"])
+        download.obtain(origin(server, "a"), tmp_path)
+    assert server.ranges == [] and (tmp_path / "toy" / "a").read_bytes() == b"1"
+
+
+def test_a_folder_in_the_way_is_only_replaced_by_force(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "mine").touch()
+    with serving({"toy.zip": packed(a=b"1")}) as server:
+        with pytest.raises(UserError, match="not complete; --force"):
+            download.obtain(origin(server, "a"), tmp_path)
+        assert (tmp_path / "toy" / "mine").exists() and server.ranges == []
+        download.obtain(origin(server, "a"), tmp_path, force=True)
+    assert [p.name for p in (tmp_path / "toy").iterdir()] == ["a"]
+
+
+def test_an_archive_that_leads_out_leaves_nothing_in_place(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with (
+        serving({"toy.zip": packed(a=b"1", **{"..__evil": b"2"})}) as server,
+        pytest.raises(UserError, match="refused"),
+    ):
+        download.obtain(origin(server, "a"), folder)
+    assert [p.name for p in folder.iterdir()] == ["toy.zip"] and not (tmp_path / "evil").exists()
+
+
+def test_a_mirror_is_asked_instead(tmp_path: Path) -> None:
+    with serving({"a.bin": CONTENT}) as official, serving({"copy/a.bin": CONTENT}) as mirror:
+        download.obtain(origin(official), tmp_path, mirror=mirror.url("copy"))
+        assert official.ranges == [] and len(mirror.ranges) == 1
+        with pytest.raises(UserError, match="answers 404"):
+            download.obtain(origin(official), tmp_path / "other", mirror=mirror.url("elsewhere"))
+    assert (tmp_path / "toy" / "a.bin").read_bytes() == CONTENT
+
+
+def test_a_mirror_cannot_give_another_file(tmp_path: Path) -> None:
+    other = {"a.bin": CONTENT[1:]}
+    with (
+        serving({"a.bin": CONTENT}) as official,
+        serving(other) as mirror,
+        pytest.raises(UserError, match="not the official file"),
+    ):
+        download.obtain(origin(official), tmp_path, mirror=mirror.url())
+    assert not any(p.is_file() for p in tmp_path.rglob("*"))

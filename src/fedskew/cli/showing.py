@@ -1,4 +1,4 @@
-"""Commands that show things: report, methods, card, partition, data."""
+"""Commands that show things: report, methods, card, partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import click
 
 from fedskew.cli import options
 from fedskew.cli.screen import console, print_facts, print_json, print_table
-from fedskew.errors import UserError
 
 if TYPE_CHECKING:
     from fedskew.report.cards import Entry
@@ -141,45 +140,6 @@ def _largest(row: Sequence[int], labels: Sequence[str]) -> str:
 
 def _range(values: Sequence[int]) -> str:
     return f"{min(values):,} to {max(values):,} (median {statistics.median(values):,g})"
-
-
-@click.group()
-def data() -> None:
-    """Data sets that can be read."""
-
-
-@data.command("list")
-@click.option("--data-dir", type=click.Path(path_type=Path), envvar="FEDSKEW_DATA", help="Folder to look for files in.")
-@options.as_json
-def list_data(data_dir: Path | None, as_json: bool) -> None:
-    """List the data sets: what they are, their licences, where they come from, whether they are here and whole."""
-    from fedskew.data import sources
-
-    if data_dir is not None:
-        click.echo(f"Reading what is in {data_dir} ...", err=True)
-    known = [
-        {"name": each.name, "what": each.what, "licence": each.licence, "origin": each.origin}
-        | _readable(each.name, data_dir)
-        for each in sources.known()
-    ]
-    if as_json:
-        print_json(known)
-        return
-    cells = [
-        [each["name"], each["what"], each["licence"], each["origin"], "yes" if each["here"] else "no"] for each in known
-    ]
-    print_table(["name", "what it is", "licence", "where it comes from", "here"], cells, left=5, lines=True)
-
-
-def _readable(name: str, folder: Path | None) -> dict[str, Any]:
-    """Whether a data set can be read, and if not, what is missing or damaged."""
-    from fedskew.data import sources
-
-    try:
-        sources.load(name, folder)
-    except UserError as error:
-        return {"here": False, "problem": str(error)}
-    return {"here": True, "problem": None}
 
 
 def _known_methods() -> list[Entry]:

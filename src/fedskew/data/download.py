@@ -1,4 +1,4 @@
-"""Fetching files over HTTP: resumed where they broke off, checked, and never half there under their own name."""
+"""Fetching data sets over HTTP: resumed where they broke off, checked, and never half there under their own name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedskew import __version__
+from fedskew.data import archives
+from fedskew.data.addresses import Origin
 from fedskew.errors import UserError
 
+#: called with the bytes that are here and those of the whole file
 Tell = Callable[[int, int], None]
+Watch = Callable[[str], Tell]
 
 TIMEOUT = 30.0
 TRIES = 4
@@ -31,6 +35,31 @@ class _Broken(Exception):
 
 class _Refused(Exception):
     """This address will not do, however often it is asked."""
+
+
+def obtain(
+    origin: Origin, folder: Path, *, mirror: str | None = None, force: bool = False, watch: Watch | None = None
+) -> None:
+    """Fetch and unpack the files of a data set into its place below `folder`.
+
+    `mirror` is an address below which all of them lie, `force` replaces what is there, and `watch` is told the name of
+    each file, and gives what to tell its progress.
+    """
+    place = folder / origin.places[0]
+    check_room(folder, sum(file.size * (3 if file.packed else 1) for file in origin.files))
+    for file in origin.files:
+        urls = file.urls if mirror is None else (at_mirror(mirror, file.name),)
+        target = (folder if file.packed else place) / file.name
+        if file.packed and place.exists() and not force:
+            raise UserError(f"'{place}' is there and not complete; --force replaces it by what is fetched")
+        if not _is_official(target, file.checksum):
+            if target.exists() and not file.packed and not force:
+                raise UserError(f"'{target}' is there and not the official file; --force replaces it")
+            fetch(urls, target, file.checksum, size=file.size, tell=watch and watch(file.name))
+        if file.packed:
+            shutil.rmtree(place, ignore_errors=True)
+            archives.unpack(target, place)
+            target.unlink()
 
 
 def fetch(
@@ -70,6 +99,13 @@ def digest(path: Path, kind: str) -> str:
     """``"md5:..."`` or ``"sha256:..."`` of a file."""
     with open(path, "rb") as file:
         return f"{kind}:{hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()}"
+
+
+def _is_official(path: Path, checksum: str) -> bool:
+    try:
+        return digest(path, checksum.partition(":")[0]) == checksum
+    except OSError:
+        return False
 
 
 def check_room(folder: Path, wanted: int) -> None:

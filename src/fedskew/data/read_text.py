@@ -56,8 +56,7 @@ def ag_news(
 ) -> Source:
     where = "data set 'ag-news'"
     length, most = whole(length, "length", where), whole(vocab, "vocab", where, least=FIRST + 1)
-    places = files.folders("ag-news", folder, ("ag_news", "ag_news_csv", "AG_NEWS"))
-    paths = {part: files.find("ag-news", places, name) for part, name in (("train", train), ("test", "test.csv"))}
+    paths = {part: _path(folder, name) for part, name in (("train", train), ("test", "test.csv"))}
     checksums, texts, y = {}, {}, {}
     for part, path in paths.items():
         official = _AG_NEWS_FILES.get(path.name) if verify else None
@@ -84,6 +83,15 @@ def ag_news(
         checksums=checksums,
         vocab=int(stored[0]),
     )
+
+
+def training_texts(folder: Path | None, train: str = "train.csv") -> list[str]:
+    """The training samples of ag-news in words, in their order."""
+    return _rows(_path(folder, train))[0]
+
+
+def _path(folder: Path | None, name: str) -> Path:
+    return files.find("ag-news", files.folders("ag-news", folder, ("ag_news", "ag_news_csv", "AG_NEWS")), name)
 
 
 def _rows(path: Path) -> tuple[list[str], list[int]]:

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedskew.data import glance, read_text, sources, whereabouts
+from fedskew.data.addresses import ORIGINS, Origin
+from fedskew.data.catalogue import READERS
+from fedskew.data.whereabouts import Found
+from fedskew.errors import UserError
+
+FETCHED = [name for name, origin in ORIGINS.items() if origin.files]
+
+
+def put(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if name.endswith("/") else path.touch()
+
+
+# ---- the list of origins ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FETCHED)
+def test_addresses_and_checksums_are_well_formed(name: str) -> None:
+    for file in ORIGINS[name].files:
+        kind, _, digits = file.checksum.partition(":")
+        assert re.fullmatch("[0-9a-f]+", digits) and len(digits) == {"md5": 32, "sha256": 64}[kind]
+        assert all(re.fullmatch(r"https?://[\w.-]+/\S+", url) and url.endswith(f"/{file.name}") for url in file.urls)
+        assert file.size > 0
+
+
+def test_every_data_set_can_be_read_or_says_what_it_is() -> None:
+    for name, origin in ORIGINS.items():
+        assert name in READERS or (origin.what and origin.licence), name
+        assert not origin.reader or origin.reader in READERS, name
+        assert bool(origin.files) + bool(origin.ask) + bool(origin.parts) == (origin != Origin()), name
+        assert set(origin.parts) <= ORIGINS.keys()
+    assert READERS.keys() - ORIGINS.keys() == {"own", "npz", "medmnist"}, "whose files have no address"
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name in ORIGINS and ORIGINS[name].places])
+def test_readers_look_where_downloads_go(tmp_path: Path, name: str) -> None:
+    """With every proof in its place as an empty file, a reader has something to say of it, not that it is missing."""
+    origin = ORIGINS[name]
+    put(tmp_path / origin.places[0], *(proof.split("|")[0] for proof in origin.proofs))
+    assert origin.missing(tmp_path) == [] and whereabouts.absence(name, tmp_path) is None
+    with pytest.raises(UserError) as caught:
+        sources.load(name, tmp_path)
+    assert "is in none of" not in str(caught.value) and str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "cifar100", "svhn", "ag-news"])
+def test_archives_and_files_are_those_that_readers_verify(name: str) -> None:
+    """Files that are not packed have the checksum that their reader asks for, which was written down on its own."""
+    asked = {"svhn": "read_digits", "ag-news": "read_text"}.get(name, "readers")
+    text = (Path(sources.__file__).parent / f"{asked}.py").read_text()
+    for file in ORIGINS[name].files:
+        if not file.packed and not file.name.endswith(".gz"):
+            assert f'"{file.name}": "{file.checksum.removeprefix("md5:")}"' in text
+        assert file.packed == (name in ("cifar10", "cifar100"))
+
+
+# ---- what is here ----------------------------------------------------------------------------------------------------
+
+
+def test_files_are_found_packed_or_plain_in_any_place(tmp_path: Path) -> None:
+    origin = Origin(("first", "Other/raw"), ("a", "b|c", "deep/d", "e/"))
+    assert origin.missing(tmp_path) == ["a", "b|c", "deep/d", "e/"] == origin.missing(None)
+    put(tmp_path, "first/a.gz", "Other/raw/c.xz", "deep/d", "first/e/")
+    assert origin.missing(tmp_path) == []
+
+
+def test_a_part_and_a_file_in_place_of_a_folder_do_not_count(tmp_path: Path) -> None:
+    put(tmp_path, "a.part", "a.gz.part", "b", "c/")
+    assert Origin((), ("a", "b/", "c")).missing(tmp_path) == ["a", "b/", "c"]
+
+
+def test_a_set_of_sets_misses_what_they_miss(tmp_path: Path) -> None:
+    usps = ORIGINS["usps"].missing(tmp_path)
+    assert usps and set(usps) < set(ORIGINS["digits-domains"].missing(tmp_path))
+    for part in ORIGINS["digits-domains"].parts:
+        put(tmp_path / part, *(proof.split("|")[0] for proof in ORIGINS[part].proofs))
+    assert ORIGINS["digits-domains"].missing(tmp_path) == []
+
+
+def test_absence_is_one_sentence(tmp_path: Path) -> None:
+    said = whereabouts.absence("cifar10", tmp_path)
+    assert said == f"data set 'cifar10' is not here: 'data_batch_1' and 5 more is not in '{tmp_path}'"
+    assert "no folder of data is named" in str(whereabouts.absence("usps", None))
+    assert whereabouts.absence("digits", None) is None
+
+
+# ---- what a name or a path stands for --------------------------------------------------------------------------------
+
+
+def test_names_come_first_then_known_files_then_own_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    put(data, "mnist/train-images-idx3-ubyte.gz", "ag_news/test.csv", "usps/usps.h5", "cat/1.png", "my.csv")
+    assert whereabouts.find("mnist", data) == [Found("mnist", data)]
+    assert {each.name for each in whereabouts.find(str(data), None)} == {"mnist", "ag-news", "usps"}
+    assert whereabouts.find(str(data / "mnist"), None) == [Found("mnist", data / "mnist")]
+    file = data / "mnist" / "train-images-idx3-ubyte.gz"
+    assert whereabouts.find(str(file), None) == [Found("mnist", file.parent)]
+    assert whereabouts.find(str(data / "my.csv"), None) == [Found("own", data / "my.csv")]
+    assert whereabouts.find(str(data / "cat"), None) == [Found("own", data / "cat")]
+    with pytest.raises(UserError, match="neither a path that exists nor a known data set; did you mean 'mnist'"):
+        whereabouts.find("mnits", None)
+
+
+def test_own_tables_are_not_taken_for_a_known_data_set(tmp_path: Path) -> None:
+    """ag-news, ich and isic2019 have files of these names, too."""
+    put(tmp_path, "train.csv", "test.csv", "train/", "test/", "stage_1_train_images/")
+    assert whereabouts.find(str(tmp_path), None) == [Found("own", tmp_path)]
+    assert whereabouts.find(str(tmp_path / "train.csv"), None) == [Found("own", tmp_path / "train.csv")]
+
+
+def test_arrays_with_medmnists_names_are_read_as_such(tmp_path: Path) -> None:
+    x, y = np.zeros((4, 5, 5), np.uint8), np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "theirs.npz", train_images=x, train_labels=y, test_images=x, test_labels=y)
+    np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    for name, reader in (("theirs", "npz"), ("mine", "own")):
+        (found,) = whereabouts.find(str(tmp_path / f"{name}.npz"), None)
+        assert found.name == reader and whereabouts.read(found, {}).train.x.shape == (4, 1, 5, 5)
+    (tmp_path / "broken.npz").write_text("no arrays")
+    assert whereabouts.find(str(tmp_path / "broken.npz"), None)[0].name == "own"
+
+
+def test_a_set_of_medmnist_is_read_by_its_name(tmp_path: Path) -> None:
+    x, y = np.zeros((4, 5, 5), np.uint8), np.array([[0], [1], [0], [1]])
+    (tmp_path / "medmnist").mkdir()
+    np.savez(tmp_path / "medmnist" / "bloodmnist.npz", train_images=x, train_labels=y, test_images=x, test_labels=y)
+    assert ORIGINS["bloodmnist"].missing(tmp_path) == []
+    assert whereabouts.read(Found("bloodmnist", tmp_path), {}).train.y.tolist() == [0, 1, 0, 1]
+
+
+def test_labels_are_no_data_set_and_must_be_the_official_ones(tmp_path: Path, shared_data: Path) -> None:
+    with pytest.raises(UserError, match="no data set but labels"):
+        whereabouts.read(Found("cifar10n", shared_data), {})
+    assert whereabouts.check_files(Found("cifar10n", shared_data)) == [shared_data / "cifar-n" / "CIFAR-10_human.pt"]
+    with pytest.raises(UserError, match="not here"):
+        whereabouts.check_files(Found("cifar10n", tmp_path))
+    put(tmp_path, "cifar-n/CIFAR-10_human.pt")
+    with pytest.raises(UserError, match="not the official file"):
+        whereabouts.check_files(Found("cifar10n", tmp_path))
+
+
+def test_only_data_of_others_has_an_origin() -> None:
+    assert whereabouts.origin_of("mnist").files
+    with pytest.raises(UserError, match="nothing to fetch"):
+        whereabouts.origin_of("own")
+    with pytest.raises(UserError, match="did you mean 'cifar100'"):
+        whereabouts.origin_of("cifar-100")
+
+
+# ---- samples to look at ----------------------------------------------------------------------------------------------
+
+
+def test_test_samples_that_are_training_samples_are_counted() -> None:
+    train, test = torch.arange(20).view(10, 2), torch.tensor([[2, 3], [3, 2], [18, 19], [18, 19], [1, 2]])
+    y = np.zeros(10, int)
+    # Rows 1 and 9 of training come once and twice in test; (3, 2) and (1, 2) are no rows.
+    assert whereabouts.repeated(sources.from_arrays(train, y, test, y[:5])) == 3
+
+
+def test_samples_are_from_all_over_a_class() -> None:
+    x = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
+    y = [0] * 9 + [1] * 9 + [2] * 2
+    source = sources.from_arrays(x, y, x, y)
+    shown = [[int(image[0, 0]) for image in images] for images in glance.samples(source, 3)]
+    assert shown == [[0, 4, 8], [9, 13, 17], [18, 19]]  # first, middle and last; of two, both
+    assert [image.shape for image in glance.samples(source, 1)[0]] == [(2, 2)]
+
+
+def test_colour_stays_colour_and_numbers_become_words() -> None:
+    colour = torch.arange(12, dtype=torch.uint8).view(1, 3, 2, 2)
+    image = glance.samples(sources.from_arrays(colour, [0], colour, [0]), 5)[0][0]
+    assert isinstance(image, np.ndarray) and image[0, 1].tolist() == [1, 5, 9]  # the second pixel of each channel
+    table = torch.tensor([[0.5, -2.0]])
+    assert glance.samples(sources.from_arrays(table, [0], table, [0]), 5) == [["0.5 -2"]]
+
+
+def test_texts_are_shown_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text('"3","Fears for T N","Unions ""at"" work"\n"1","A title","Its text"\n')
+    assert read_text.training_texts(tmp_path) == ['Fears for T N Unions "at" work', "A title Its text"]
+    found = Found("ag-news", tmp_path)
+    (tmp_path / "few.csv").write_text("2,Only this\n")
+    assert whereabouts.texts(found, {"train": "few.csv", "length": 3}) == ["Only this"]
+    assert whereabouts.texts(Found("digits", None), {}) is None
+    x = torch.zeros(3, 1, 1, 1, dtype=torch.uint8)
+    source = sources.from_arrays(x, [1, 0, 1], x, [1, 0, 1])
+    assert glance.samples(source, 2, ["one", "two", "three"]) == [["two"], ["one", "three"]]

@@ -114,7 +114,8 @@ def _mat_source(name: str, paths: Sequence[Path], official: Sequence[str | None]
         checksums[path.name] = files.check_md5(path, content, md5)
         pixels, y = _mat(path, content, ("X", "y"))
         if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[2] != 3 or y.size != pixels.shape[3]:
-            raise UserError(f"'{path}' holds X of shape {list(pixels.shape)} and {y.size} labels, not [32, 32, 3, N]")
+            told = f"'{path}' holds X, {pixels.dtype} of shape {list(pixels.shape)}, and {y.size} labels"
+            raise UserError(f"{told}; X should be uint8 [32, 32, 3, N], and y N labels")
         arrays += [pixels.transpose(3, 2, 0, 1), y.reshape(-1).astype(np.int64) % 10]
     train, test = (Arrays(torch.from_numpy(x.copy()), torch.from_numpy(y)) for x, y in (arrays[:2], arrays[2:]))
     return Source(name, train, test, 10, _DIGITS, *moments(train.x), checksums)

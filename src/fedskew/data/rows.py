@@ -20,7 +20,8 @@ from fedskew.errors import UserError
 TRAIN, TEST = "train", "test"
 ARRAYS = (".npz", ".safetensors")
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
-_DAMAGED = (zipfile.BadZipFile, zlib.error, LZMAError, SafetensorError)
+#: what reading arrays ends in, if they are not as they should be
+_DAMAGED = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, LZMAError, SafetensorError)
 _CLIENT = "client-"
 _SAID = ("site", "patient", "split")
 _HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
@@ -196,16 +197,7 @@ def arrays(path: Path, keys: Sequence[str] | None = None) -> dict[str, np.ndarra
             return {key: found[key] for key in found if keys is None or key in keys}
         with np.load(path, allow_pickle=False) as stored:
             return {key: stored[key] for key in stored.files if keys is None or key in keys}
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-        LZMAError,
-        SafetensorError,
-    ) as error:
+    except _DAMAGED as error:
         raise UserError(f"'{path}' is missing, damaged or no {path.suffix} file of plain arrays ({error})") from None
 
 

@@ -26,8 +26,10 @@ BELOW: dict[str, set[str]] = {
     "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence"},
     "worklist": L0 | {"data", "parts", "work", "experiment"},
     "report": {"errors", "record", "config", "detection"},
-    "face": L0 | {"data", "parts", "methods", "experiment", "report"},
-    "cli": L0 | {"data", "methods", "parts", "experiment", "worklist", "face", "report"},
+    "track": {"errors", "record"},
+    "face": L0 | {"data", "parts", "methods", "experiment", "report", "track"},
+    "sweep": L0 | {"methods", "experiment", "report", "face"},
+    "cli": L0 | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "track", "sweep"},
     "__main__": {"cli"},
 }
 #: within the lowest layer

@@ -98,19 +98,23 @@ def run(
     out: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    track: str | None = None,
     **options: Any,
 ) -> Result:
     """Train one method.
 
     `data` is a path, (x_train, y_train, x_test, y_test), a pair of PyTorch data sets, or a Source; `model` is a name, a
-    ``module:function`` or a module.
+    ``module:function`` or a module; `track` is tensorboard or mlflow.
     """
     from fedskew import experiment
+    from fedskew.track import following
 
     named = method if method is None or isinstance(method, str) else method.expression or "custom"
     given = _given(None if isinstance(method, str) else method, data, model)
     config = configure(**_named(data, given, model, options), method=named)
-    return experiment.run(config, None if out is None else Path(out), given=given, force=force, progress=progress)
+    folder = None if out is None else Path(out)
+    with following(track, folder, progress) as advance:
+        return experiment.run(config, folder, given=given, force=force, progress=advance)
 
 
 def compare(
@@ -123,6 +127,7 @@ def compare(
     force: bool = False,
     resume: bool = False,
     progress: Callable[[str, int], Progress] | None = None,
+    track: str | None = None,
     **options: Any,
 ) -> Comparison:
     """Train several methods on the same data over the same seeds: these, or as many as said from the first on.
@@ -133,6 +138,7 @@ def compare(
     from fedskew import experiment
     from fedskew.methods import registry
     from fedskew.report import comparison
+    from fedskew.track import following
 
     given = _given(None, data, model)
     base = configure(**_named(data, given, model, options))
@@ -154,18 +160,32 @@ def compare(
         config = configure(base, method=each, seed=seed)
         train = _continued if resume else partial(experiment.run, force=force)
         shown = None if progress is None else progress(each, seed)
-        results[each].append(train(config, folder, given=given, progress=shown))
+        with following(track, folder, shown) as advance:
+            results[each].append(train(config, folder, given=given, progress=advance))
     done = Comparison(results, base.evaluate.target)
     if out is not None:
         comparison.write(Path(out), results, done.table())
     return done
 
 
-def resume(folder: str | Path, *, data: Data | None = None, model: Any = None, **options: Any) -> Result:
-    """Go on with an interrupted run. Data and a module that were handed over in Python must be handed over again."""
-    from fedskew import experiment
+def resume(
+    folder: str | Path,
+    *,
+    data: Data | None = None,
+    model: Any = None,
+    progress: Progress | None = None,
+    track: str | None = None,
+    **options: Any,
+) -> Result:
+    """Go on with an interrupted run. Data and a module that were handed over in Python must be handed over again.
 
-    return experiment.resume(Path(folder), given=_given(None, data, model), **options)
+    A tracker that followed it before goes on too, unless another one is named.
+    """
+    from fedskew import experiment
+    from fedskew import track as trackers
+
+    with trackers.following(track or trackers.used(Path(folder)), Path(folder), progress) as advance:
+        return experiment.resume(Path(folder), given=_given(None, data, model), progress=advance, **options)
 
 
 def load(folder: str | Path) -> record.Run:

@@ -107,6 +107,24 @@ def read(path: str | Path) -> Run:
     return Run(header, lines["round"], lines["door"], lines["end"][-1] if lines["end"] else None, note)
 
 
+def tail(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """The whole valid lines of a record from byte `offset` on, and the byte after them."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            *whole, _ = file.read().split(b"\n")
+    except FileNotFoundError:
+        return [], offset
+    found = []
+    for text in whole:
+        line = _decode(text)
+        if line is None:
+            break
+        found.append(line)
+        offset += len(text) + 1
+    return found, offset
+
+
 class Summary(TypedDict):
     best: float | None
     best_round: int | None

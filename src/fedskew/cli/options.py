@@ -67,4 +67,6 @@ output = _together(
     click.option("--force", is_flag=True, help="Replace what is in that folder."),
 )
 
+track = click.option("--track", help="Show the record's numbers in tensorboard or mlflow, too.  [none]")
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

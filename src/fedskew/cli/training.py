@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 @options.setting("--method", "A name such as fedprox(mu=0.5), or several with +.", "fedavg")
 @options.training
 @options.output
+@options.track
 @options.as_json
-def run(out: Path | None, force: bool, as_json: bool, **asked: Any) -> None:
+def run(out: Path | None, force: bool, track: str | None, as_json: bool, **asked: Any) -> None:
     """Train one method and leave a run folder."""
     from fedskew import face
     from fedskew.report.comparison import run_name
@@ -36,21 +37,24 @@ def run(out: Path | None, force: bool, as_json: bool, **asked: Any) -> None:
     folder = out or _fresh(Path("runs") / name, force)
     _announce(config.method, config)
     with _resumable(folder), Progress() as progress:
-        result = face.run(config=config, out=folder, force=force, progress=progress.of(config.method, config.rounds))
+        shown = progress.of(config.method, config.rounds)
+        result = face.run(config=config, out=folder, force=force, progress=shown, track=track)
     _show(result, as_json)
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--rounds", type=int, help="Go on to this many rounds in all.")
+@options.track
 @options.as_json
-def resume(run: Path, rounds: int | None, as_json: bool) -> None:
+def resume(run: Path, rounds: int | None, track: str | None, as_json: bool) -> None:
     """Go on with the run in the folder RUN, to the same bits as if it had never stopped."""
-    from fedskew import experiment
+    from fedskew import experiment, face
 
     config = experiment.begun(run, rounds)
     with _resumable(run), Progress() as progress:
-        result = experiment.resume(run, rounds=rounds, progress=progress.of(config.method, config.rounds))
+        shown = progress.of(config.method, config.rounds)
+        result = face.resume(run, rounds=rounds, progress=shown, track=track)
     _show(result, as_json)
 
 
@@ -60,9 +64,17 @@ def resume(run: Path, rounds: int | None, as_json: bool) -> None:
 @click.option("--resume", is_flag=True, help="Go on with a comparison that was interrupted.")
 @options.training
 @options.output
+@options.track
 @options.as_json
 def compare(
-    methods: tuple[str, ...], seeds: int, resume: bool, out: Path | None, force: bool, as_json: bool, **asked: Any
+    methods: tuple[str, ...],
+    seeds: int,
+    resume: bool,
+    out: Path | None,
+    force: bool,
+    track: str | None,
+    as_json: bool,
+    **asked: Any,
 ) -> None:
     """Train several methods on the same data over the same seeds, and print one table."""
     from fedskew import face
@@ -77,7 +89,9 @@ def compare(
         def shown(method: str, seed: int) -> Advance:
             return progress.of(f"{method}, seed {seed}", config.rounds)
 
-        done = face.compare(methods, seeds=seeds, config=config, out=folder, force=force, resume=resume, progress=shown)
+        done = face.compare(
+            methods, seeds=seeds, config=config, out=folder, force=force, resume=resume, progress=shown, track=track
+        )
     rows = done.table()
     if as_json:
         print_json(rows)

@@ -37,6 +37,7 @@ from fedskew.sections import Noise
 from fedskew.types import Spec, Task, Tree
 from fedskew.work import checkpoint, server
 from fedskew.work.annotate import Shelf, Tell
+from fedskew.work.holdback import hold_back
 from fedskew.work.loop import Engine, Opened, rounds
 from fedskew.work.mislabel import mislabel
 from fedskew.work.site import Site, one_thread
@@ -119,12 +120,9 @@ def _partition_options(wanted: configuration.Partition) -> dict[str, Any]:
             options["lists"] = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise UserError(f"partition.lists: '{path}' is not a JSON file of index lists ({error})") from None
-    if wanted.name == "dirichlet":
-        options["min_size"] = wanted.min_size
-    if wanted.name == "quantity":
-        options["paired"] = wanted.paired
-    if wanted.name == "bernoulli_dirichlet":
-        options["p"] = wanted.p
+    for name, key in {"dirichlet": "min_size", "quantity": "paired", "bernoulli_dirichlet": "p"}.items():
+        if wanted.name == name:
+            options[key] = getattr(wanted, key)
     if wanted.legacy:
         options["legacy"] = True
     return options
@@ -150,7 +148,6 @@ def prepare(
             f"method '{method.expression}' builds another network out of yours and so needs it by name: put the module "
             "into a function, and give model='module:function'"
         )
-    local = config.local
     plan = compose.plan(
         method,
         task,
@@ -158,7 +155,7 @@ def prepare(
         rounds=config.rounds,
         per_round=config.per_round,
         replay=config.cohort.replay == "fedntd",
-        **local.model_dump(),
+        **config.local.model_dump(),
     )
     spec = _spec(config, source)
 
@@ -184,6 +181,8 @@ def prepare(
         annotating = replace(site, build=partial(build, seed=seed), _nets={})
         wanted, shelf, room = _beside_data(config), given.shelf or Shelf(), partial(_class_room, config)
         site.shards, site.ledger = mislabel(annotating, source, spec, wanted, seed, shelf, room, tell)
+    if config.evaluate.validation is not None:
+        site, source = hold_back(site, source, config.evaluate.validation, config.seed)
     return site, source, spec
 
 
@@ -217,6 +216,10 @@ def _spec(config: RunConfig, source: sources.Source) -> Spec:
     args = dict(config.model.args) | ({"head": config.model.head} if config.model.head and ":" in name else {})
     if source.vocab and networks.takes(name, "vocab"):
         args = {"vocab": source.vocab} | args
+        if isinstance(args["vocab"], int) and args["vocab"] < source.vocab:
+            raise UserError(
+                f"model.args.vocab is {args['vocab']}, but the data has {source.vocab} tokens; leave it out"
+            )
     return Spec(name, args)
 
 

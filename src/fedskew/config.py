@@ -137,6 +137,8 @@ class Evaluate(Section):
     batch: int = Field(default=500, ge=1)
     #: Accuracy on the noisy clients' observed and true labels in every evaluated round, not at the end only.
     memorisation: bool = False
+    #: Share of every client's data that is held back from training, and scored in place of the test data.
+    validation: float | None = Field(default=None, gt=0, le=0.5)
 
 
 class Engine(Section):

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -74,8 +74,18 @@ def entry(name: str) -> Entry:
 
 def build(expression: str) -> Method:
     """The method that an expression names."""
-    pieces = [_build_one(piece) for piece in _pieces(expression)]
-    return functools.reduce(compose.add, pieces)
+    return functools.reduce(compose.add, (_build_one(found, given) for found, given in parse(expression)))
+
+
+def parse(expression: str) -> list[tuple[Entry, dict[str, Any]]]:
+    """The methods in an expression, each with the parameters that it gives; their values are not checked."""
+    return [_parse_one(piece) for piece in _pieces(expression)]
+
+
+def written(pieces: Iterable[tuple[Entry, Mapping[str, Any]]]) -> str:
+    """The expression that reads back to these pieces."""
+    calls = [(found.name, ", ".join(f"{k}={v!r}" for k, v in given.items())) for found, given in pieces]
+    return "+".join(f"{name}({arguments})" if arguments else name for name, arguments in calls)
 
 
 def _pieces(expression: str) -> list[str]:
@@ -90,7 +100,7 @@ def _pieces(expression: str) -> list[str]:
     return [piece.strip() for piece in pieces]
 
 
-def _build_one(call: str) -> Method:
+def _parse_one(call: str) -> tuple[Entry, dict[str, Any]]:
     match = re.fullmatch(r"([A-Za-z][\w-]*)\s*(?:\((.*)\))?", call)
     if match is None:
         raise UserError(f"'{call}' is not a method; write a name such as fedavg or fedprox(mu=0.5), joined by +")
@@ -99,6 +109,10 @@ def _build_one(call: str) -> Method:
     for parameter in given:
         if parameter not in found.defaults:
             raise UserError(f"method '{found.name}' has no parameter '{parameter}'{_parameters(parameter, found)}")
+    return found, given
+
+
+def _build_one(found: Entry, given: Mapping[str, Any]) -> Method:
     try:
         method = found.build(**given)
     except ValidationError as error:
@@ -107,9 +121,8 @@ def _build_one(call: str) -> Method:
         raise UserError(
             f"method '{found.name}': {place} is {first['input']!r}, but {first['msg'][0].lower()}{first['msg'][1:]}"
         ) from None
-    changed = ", ".join(f"{k}={given[k]!r}" for k in found.defaults if k in given and given[k] != found.defaults[k])
-    name = found.alias_of or found.name
-    return replace(method, expression=f"{name}({changed})" if changed else name)
+    changed = {k: given[k] for k in found.defaults if k in given and given[k] != found.defaults[k]}
+    return replace(method, expression=written([(entry(found.alias_of or found.name), changed)]))
 
 
 def _parameters(wrong: str, found: Entry) -> str:

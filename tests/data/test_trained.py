@@ -66,10 +66,11 @@ def test_digit_domains(shared_data: Path, tmp_path: Path, method: str) -> None:
         clients=8,
         model="mlp",
         rounds=2,
-        epochs=1,
+        epochs=3,
+        optimiser="adam",
+        lr=0.002,
         batch=20,
         engine="inline",
-        augment="fpl",
         settings=["model.args.hidden=[32]", "evaluate.every=2"],
     )
     result = experiment.run(config, given=experiment.Given(source=source))

@@ -16,9 +16,11 @@ class Server(ThreadingHTTPServer):
     codes: list[int]
     with_ranges: bool
     shifted: int
+    hold: bool
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.released = threading.Event()
         self.ranges: list[str | None] = []
         self.sent = 0
 
@@ -43,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = content[begin:]
         self.send_response(206 if begin else 200)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + server.hold))
         if begin:
             first = begin + server.shifted
             self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
@@ -51,6 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = body[: server.break_after.pop(0)] if server.break_after else body
         self.wfile.write(body)
         server.sent += len(body)
+        if server.hold:
+            server.released.wait(60)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -64,15 +68,17 @@ def serving(
     codes: Sequence[int] = (),
     ranges: bool = True,
     shifted: int = 0,
+    hold: bool = False,
 ) -> Iterator[Server]:
-    """Serve files; the first answers break off after so many bytes, or are these codes."""
+    """Serve files; the first answers break off after so many bytes, or are these codes; on hold, a last byte is due."""
     with Server() as server:
         server.files, server.break_after, server.codes = files, list(break_after), list(codes)
-        server.with_ranges, server.shifted = ranges, shifted
+        server.with_ranges, server.shifted, server.hold = ranges, shifted, hold
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield server
         finally:
+            server.released.set()
             server.shutdown()
             thread.join()

@@ -106,13 +106,16 @@ def _mosaic(rows: Sequence[Row], deep: int, tiles: int, like: tuple[int, ...]) -
     high, wide = (max(1, round(length * shrunk)) for length in like)
     # Small images are shown as their pixels are, large enough that a seam is thin beside them.
     times = max(1, 64 // max(high, wide))
-    high, wide, seam = high * times, wide * times, 4
-    white = np.full((deep * (high + seam), tiles * (wide + seam), 3), 255, np.uint8)
+    way = Image.Resampling.NEAREST if times > 1 else Image.Resampling.BICUBIC
+    high, wide = high * times, wide * times
+    # In proportion to the tiles, so that these keep theirs.
+    seams = [max(1, round(length / 32)) for length in (high, wide)]
+    deep_step, wide_step = high + 2 * seams[0], wide + 2 * seams[1]
+    white = np.full((deep * deep_step, tiles * wide_step, 3), 255, np.uint8)
     for down, row in enumerate(rows):
         for across, sample in enumerate(row.samples):
-            way = Image.Resampling.NEAREST if times > 1 else Image.Resampling.BICUBIC
             image = Image.fromarray(np.asarray(sample)).convert("RGB").resize((wide, high), way)
-            top, left = down * (high + seam) + seam // 2, across * (wide + seam) + seam // 2
+            top, left = down * deep_step + seams[0], across * wide_step + seams[1]
             white[top : top + high, left : left + wide] = np.asarray(image)
     return white
 

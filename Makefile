@@ -31,6 +31,7 @@ lint: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/fedskew methods --pages docs
 	$(BIN)/python -m fedskew.methods.combine > docs/combinations.md
+	$(BIN)/python -m fedskew.data.pages docs/data
 
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis test-all.log

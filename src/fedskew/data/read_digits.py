@@ -40,6 +40,9 @@ _SYNTH_FIVE = "syn_number.mat"
     origin="usps.h5, or usps.bz2 and usps.t.bz2 of csie.ntu.edu.tw/~cjlin/libsvmtools/datasets",
 )
 def usps(folder: Path | None) -> Source:
+    """``usps.h5`` with groups train and test of data and target (h5py reads it, from the extra `data`), or the two
+    files of libsvm, ``usps.bz2`` and ``usps.t.bz2``.
+    """
     places = files.folders("usps", folder, ("usps", "USPS"))
     root = files.home("usps", places, ["usps.h5", "usps.bz2"])
     arrays = _usps_h5(root / "usps.h5") if (root / "usps.h5").exists() else _usps_libsvm(root)
@@ -85,6 +88,10 @@ def _bytes(share: np.ndarray) -> np.ndarray:
     origin="train_32x32.mat and test_32x32.mat of ufldl.stanford.edu/housenumbers",
 )
 def svhn(folder: Path | None, *, verify: bool = True) -> Source:
+    """``train_32x32.mat`` and ``test_32x32.mat``: X, [32, 32, 3, N], and y, in which 10 is the digit 0.
+
+    Other files than the official ones are refused unless `verify` is false.
+    """
     places = files.folders("svhn", folder, ("svhn", "SVHN"))
     paths = [files.find("svhn", places, name) for name in _SVHN_FILES]
     return _mat_source("svhn", paths, list(_SVHN_FILES.values()) if verify else [None, None])
@@ -97,6 +104,9 @@ def svhn(folder: Path | None, *, verify: bool = True) -> Source:
     origin="synth_train_32x32.mat and synth_test_32x32.mat of yaroslav.ganin.net, or syn_number.mat of Digits-Five",
 )
 def synthdigits(folder: Path | None) -> Source:
+    """``synth_train_32x32.mat`` and ``synth_test_32x32.mat`` as those of SVHN, or ``syn_number.mat`` with train_data,
+    train_label, test_data and test_label.
+    """
     places = files.folders("synthdigits", folder, ("synthdigits", "SynthDigits", "syn", "SYN"))
     root = files.home("synthdigits", places, [_SYNTH_FILES[0], _SYNTH_FIVE])
     if (root / _SYNTH_FILES[0]).exists():
@@ -151,6 +161,12 @@ def digits_domains(
     seed: int = 0,
     verify: bool = True,
 ) -> Source:
+    """A folder with those of the four data sets; grey images are enlarged and get three equal channels.
+
+    `domains` names some of them, with commas; `fraction` is the share of each training class that is used. Each
+    domain is dealt to `clients_per_domain` clients by Dirichlet(`alpha`), so that ``partition natural`` has that many
+    clients for each; both go by `seed`. Other files than the official ones are refused unless `verify` is false.
+    """
     where = "data set 'digits-domains'"
     names, clients = domains.replace(" ", "").split(","), whole(clients_per_domain, "clients_per_domain", where)
     if positive(fraction, "fraction", where) > 1:

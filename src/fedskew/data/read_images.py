@@ -23,6 +23,10 @@ _CINIC10_MOMENTS = ((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
     origin="CINIC-10.tar.gz of datashare.ed.ac.uk/handle/10283/3192: folders train, valid, test of class folders",
 )
 def cinic10(folder: Path | None, *, valid: bool = False, skip_bad: bool = False) -> Source:
+    """``train/airplane/*.png`` and so on, ``valid/`` and ``test/`` likewise.
+
+    `valid` adds the validation part to the training part; `skip_bad` leaves unreadable images out and counts them.
+    """
     places = files.folders("cinic10", folder, ("CINIC-10", "cinic-10", "cinic10"))
     root = files.home("cinic10", places, ["train"])
     train = _class_folders([root / "train", root / "valid"] if valid else [root / "train"], _CINIC10)
@@ -38,6 +42,11 @@ def cinic10(folder: Path | None, *, valid: bool = False, skip_bad: bool = False)
     origin="cs231n.stanford.edu/tiny-imagenet-200.zip",
 )
 def tiny_imagenet(folder: Path | None, *, skip_bad: bool = False) -> Source:
+    """``wnids.txt`` (whose order numbers the classes), ``words.txt``, ``train/<wnid>/images/*.JPEG``,
+    ``val/images/*.JPEG`` and ``val/val_annotations.txt``.
+
+    `skip_bad` leaves unreadable images out and counts them.
+    """
     places = files.folders("tiny-imagenet", folder, ("tiny-imagenet-200", "tiny-imagenet"))
     root = files.home("tiny-imagenet", places, ["wnids.txt"])
     codes = _lines(root / "wnids.txt")

@@ -38,6 +38,7 @@ _TRAINING_SHARE = 0.7
     origin="npz files of zenodo.org/records/10519652 (medmnist.com)",
 )
 def medmnist(folder: Path | None, *, file: str) -> Source:
+    """An .npz file with train_images, train_labels, test_images and test_labels, named by `file`."""
     path = files.find("medmnist", files.folders("medmnist", folder, ("medmnist",)), file)
     return from_arrays(*npz_arrays(path), name=path.stem)
 
@@ -49,6 +50,7 @@ def medmnist(folder: Path | None, *, file: str) -> Source:
     origin="dermamnist.npz of zenodo.org/records/10519652 (medmnist.com)",
 )
 def dermamnist(folder: Path | None, *, file: str = "") -> Source:
+    """``dermamnist.npz``, or another size of it named by `file`; the classes have their names."""
     places = files.folders("dermamnist", folder, ("dermamnist", "medmnist"))
     names = [file] if file else _DERMA_FILES
     root = files.home("dermamnist", places, names)
@@ -71,6 +73,12 @@ def ich(
     seed: int = 0,
     skip_bad: bool = False,
 ) -> Source:
+    """``train.csv`` and ``test.csv`` (or ``train_ICH.csv``, ``test_ICH.csv``) with a heading id and the five kinds, and
+    one 1 in each row; or ``data.csv`` with id,class, of which a permutation by `seed` takes 70 % for training. Images
+    are ``stage_1_train_images/<id>.png``, or in the folder `images_in`.
+
+    `size` resizes (0: as they are); `channels` is 1 or 3; `skip_bad` leaves unreadable images out and counts them.
+    """
     places = files.folders("ich", folder, ("ich", "ICH"))
     root = files.home("ich", places, ["train.csv", "train_ICH.csv", "data.csv"])
     names = next(pair for pair in _ICH_TABLES if (root / pair[0]).exists())
@@ -100,6 +108,13 @@ def ich_dicom(
     grouped: bool = False,
     skip_bad: bool = False,
 ) -> Source:
+    """``stage_1_train.csv`` (or `table`), rows ID_<image>_<kind>,<0 or 1>, and ``stage_1_train_images/<image>.dcm``
+    (or in the folder `images_in`); pydicom reads them, from the extra `data`.
+
+    Images with exactly one kind of haemorrhage are kept; a permutation by `seed` takes 70 % for training, and with
+    `grouped` no patient is in both parts, nor at two clients. Densities are cut to the first window of the header,
+    stretched to 0..255 and resized to `size`; `channels` is 1 or 3; `skip_bad` leaves unreadable files out.
+    """
     where = "data set 'ich-dicom'"
     pydicom = files.extra("pydicom", where)
     side = whole(size, "size", where)
@@ -127,6 +142,12 @@ def ich_dicom(
 def isic2019(
     folder: Path | None, *, size: int = 224, seed: int = 0, grouped: bool = False, skip_bad: bool = False
 ) -> Source:
+    """``ISIC_2019_Training_GroundTruth.csv`` (or ``train.csv`` and ``test.csv`` with its columns) and
+    ``ISIC_2019_Training_Input/<image>.jpg``; the column UNK does not count.
+
+    Images are resized to `size`. A permutation by `seed` takes 70 % for training, and with `grouped` no lesion of
+    ``ISIC_2019_Training_Metadata.csv`` is in both parts, nor at two clients; `skip_bad` leaves unreadable images out.
+    """
     places = files.folders("isic2019", folder, ("isic2019", "ISIC2019", "ISIC_2019"))
     root = files.home("isic2019", places, ["train.csv", _ISIC_TRUTH])
     inside = root / _ISIC_IMAGES

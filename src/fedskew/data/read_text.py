@@ -54,6 +54,12 @@ def number(texts: Sequence[str], words: Mapping[str, int], out: np.ndarray) -> N
 def ag_news(
     folder: Path | None, *, train: str = "train.csv", length: int = 200, vocab: int = 98_635, verify: bool = True
 ) -> Source:
+    """``train.csv`` and ``test.csv`` without a heading, rows of class,title,description or class,text, classes from 1.
+
+    `train` names another training file; texts are cut or padded (with token 0) to `length` tokens; token 1 is any word
+    that is not among the `vocab` - 2 most frequent of the training part. The network fasttext learns the size of the
+    vocabulary from the data. Other files than the official ones are refused unless `verify` is false.
+    """
     where = "data set 'ag-news'"
     length, most = whole(length, "length", where), whole(vocab, "vocab", where, least=FIRST + 1)
     paths = {part: _path(folder, name) for part, name in (("train", train), ("test", "test.csv"))}

@@ -69,6 +69,10 @@ _CIFAR100 = """
     origin="idx files of yann.lecun.com/exdb/mnist",
 )
 def mnist(folder: Path | None, *, verify: bool = True) -> Source:
+    """Four idx files, plain or packed: ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-...``.
+
+    Other files than the official ones are refused unless `verify` is false.
+    """
     places = files.folders("mnist", folder, ("mnist", "MNIST/raw"))
     return _idx_source("mnist", places, _MNIST_FILES, _DIGITS, (0.1307,), (0.3081,), verify)
 
@@ -80,6 +84,10 @@ def mnist(folder: Path | None, *, verify: bool = True) -> Source:
     origin="idx files of github.com/zalandoresearch/fashion-mnist, or the Debian package dataset-fashion-mnist",
 )
 def fashion_mnist(folder: Path | None, *, verify: bool = True) -> Source:
+    """Four idx files with the names of MNIST's, plain or packed.
+
+    Other files than the official ones are refused unless `verify` is false.
+    """
     places = files.folders("fashion-mnist", folder, ("fashion-mnist", "FashionMNIST/raw"), (_DEBIAN_FASHION,))
     return _idx_source("fashion-mnist", places, _FASHION_FILES, _FASHION, (0.2860,), (0.3530,), verify)
 
@@ -91,6 +99,10 @@ def fashion_mnist(folder: Path | None, *, verify: bool = True) -> Source:
     origin="python version of cs.toronto.edu/~kriz/cifar.html",
 )
 def cifar10(folder: Path | None, *, verify: bool = True) -> Source:
+    """``data_batch_1`` to ``data_batch_5`` and ``test_batch``, pickled (and read without trust), plain or packed.
+
+    Other files than the official ones are refused unless `verify` is false.
+    """
     places = files.folders("cifar10", folder, ("cifar-10-batches-py",))
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     return _cifar_source("cifar10", places, _CIFAR10_FILES, "labels", _CIFAR10, mean, std, verify)
@@ -103,6 +115,10 @@ def cifar10(folder: Path | None, *, verify: bool = True) -> Source:
     origin="python version of cs.toronto.edu/~kriz/cifar.html",
 )
 def cifar100(folder: Path | None, *, verify: bool = True) -> Source:
+    """``train`` and ``test``, pickled (and read without trust), plain or packed; the classes are the fine ones.
+
+    Other files than the official ones are refused unless `verify` is false.
+    """
     places = files.folders("cifar100", folder, ("cifar-100-python",))
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
     return _cifar_source(

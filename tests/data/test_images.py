@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fedskew.data import cache
+from fedskew.cli import decoding
+from fedskew.data import cache, images
 from fedskew.data.images import Decoded, decode
 from fedskew.errors import UserError
 
@@ -182,3 +183,26 @@ class TestDecode:
         name = str(cache.folder())
         assert any(name in line for line in Path("/proc/self/maps").read_text().splitlines())
         assert found.x.is_contiguous()
+
+
+def test_a_listener_hears_what_nobody_else_was_told(tmp_path: Path) -> None:
+    paths = written(tmp_path, colours(70))
+    heard: list[tuple[int, int]] = []
+    own: list[tuple[int, int]] = []
+    with images.telling(lambda done, total: heard.append((done, total))):
+        read(paths, key="one")
+        read(paths, key="two", tell=lambda done, total: own.append((done, total)))
+    read(paths, key="three")
+    assert heard == own == [(64, 70), (70, 70)]
+
+
+def test_lines_for_those_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = written(tmp_path, colours(1))
+    with decoding.shown():
+        read(picture * (decoding.MANY - 1))
+        assert not capsys.readouterr().err  # too few to wonder
+        for key in ("one", "two"):
+            read(picture * decoding.MANY, key=key)
+            lines = capsys.readouterr().err.splitlines()
+            assert len(lines) == 10
+            assert lines[0] == "decoding images: 128 of 1,000" and lines[-1] == "decoding images: 1,000 of 1,000"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli import options
+from fedskew.cli import decoding, options
 from fedskew.cli.failures import Interrupted
 from fedskew.cli.screen import print_facts, print_json, print_table
 from fedskew.errors import UserError
@@ -154,7 +154,8 @@ def show(what: str, data_dir: Path | None, settings: tuple[str, ...], out: Path 
     if len(found) > 1:
         raise UserError(f"'{what}' holds {', '.join(each.name for each in found)}: name one, with --data-dir {what}")
     chosen = _reader_options(settings)
-    source = whereabouts.read(found[0], chosen)
+    with decoding.shown():
+        source = whereabouts.read(found[0], chosen)
     counts = [part.y.bincount(minlength=source.classes).tolist() for part in (source.train, source.test)]
     if out is not None:
         _draw(source, counts[0], whereabouts.texts(found[0], chosen), out)
@@ -181,7 +182,8 @@ def _describe(found: Found, options: Mapping[str, Any]) -> dict[str, str]:
     if (origin := ORIGINS.get(found.name)) is not None and origin.what and not origin.reader:
         paths = whereabouts.check_files(found)
         return {"data set": f"{found.name}: {origin.what}", "files": ", ".join(map(str, paths))}
-    source = whereabouts.read(found, options)
+    with decoding.shown():
+        source = whereabouts.read(found, options)
     facts = _facts(source)
     if again := whereabouts.repeated(source):
         facts["beware"] = f"{again:,} of {len(source.test):,} test samples are training samples, too"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedskew.cli import decoding
 from fedskew.report.tables import duration, percent
 
 if TYPE_CHECKING:
@@ -19,17 +20,20 @@ Advance = Callable[[dict[str, Any]], None]
 
 
 class Progress:
-    """Shows one run after the other on standard error."""
+    """Shows one run after the other on standard error, and before them how images are decoded."""
 
     def __init__(self) -> None:
         self._bars: Bars | None = None
         self._live = sys.stderr.isatty()
+        self._decoding = decoding.shown()
 
     def __enter__(self) -> Progress:
+        self._decoding.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop()
+        self._decoding.__exit__(kind, error, at)
 
     def of(self, name: str, rounds: int) -> Advance:
         """What to call after each round of a run."""

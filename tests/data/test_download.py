@@ -72,9 +72,10 @@ def test_a_server_without_ranges_begins_again_and_not_for_ever(tmp_path: Path) -
     with serving({"file.bin": CONTENT}, break_after=[400_000], ranges=False) as server:
         fetch(server, tmp_path / "f")
     assert (tmp_path / "f").read_bytes() == CONTENT
-    with serving({"file.bin": CONTENT}, break_after=[400_000] * 20, ranges=False) as server:
-        complaint(server, tmp_path / "g")
-    assert len(server.ranges) == 1 + download.TRIES
+    for number, sizes in enumerate([[400_000], [400_000, 10]]):
+        with serving({"file.bin": CONTENT}, break_after=sizes * 20, ranges=False) as server:
+            complaint(server, tmp_path / f"g{number}")
+        assert len(server.ranges) == 1 + download.TRIES
 
 
 def test_a_finished_part_is_only_checked(tmp_path: Path) -> None:
@@ -236,6 +237,13 @@ def test_an_archive_that_was_brought_by_hand_is_not_fetched(tmp_path: Path) -> N
         (tmp_path / "toy.zip").write_bytes(server.files["toy.zip"])
         download.obtain(origin(server, "a"), tmp_path)
     assert server.ranges == [] and (tmp_path / "toy" / "a").read_bytes() == b"1"
+
+
+def test_a_damaged_archive_is_fetched_again(tmp_path: Path) -> None:
+    (tmp_path / "toy.zip").write_text("half of it")
+    with serving({"toy.zip": packed(a=b"1")}) as server:
+        download.obtain(origin(server, "a"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 
 
 def test_a_folder_in_the_way_is_only_replaced_by_force(tmp_path: Path) -> None:

@@ -120,6 +120,13 @@ def test_own_tables_are_not_taken_for_a_known_data_set(tmp_path: Path) -> None:
     assert whereabouts.find(str(tmp_path / "train.csv"), None) == [Found("own", tmp_path / "train.csv")]
 
 
+def test_data_sets_that_share_a_folder_are_told_apart_by_their_files(tmp_path: Path) -> None:
+    put(tmp_path, "ich/stage_1_train.csv", "ich/stage_1_train_images/")
+    assert whereabouts.find(str(tmp_path), None) == [Found("ich-dicom", tmp_path)]
+    put(tmp_path, "ich/data.csv", "CINIC-10/train/airplane/")  # of CINIC-10, folders are all there is
+    assert {each.name for each in whereabouts.find(str(tmp_path), None)} == {"ich", "ich-dicom", "cinic10"}
+
+
 def test_arrays_with_medmnists_names_are_read_as_such(tmp_path: Path) -> None:
     x, y = np.zeros((4, 5, 5), np.uint8), np.array([0, 1, 0, 1])
     np.savez(tmp_path / "theirs.npz", train_images=x, train_labels=y, test_images=x, test_labels=y)
@@ -127,8 +134,10 @@ def test_arrays_with_medmnists_names_are_read_as_such(tmp_path: Path) -> None:
     for name, reader in (("theirs", "npz"), ("mine", "own")):
         (found,) = whereabouts.find(str(tmp_path / f"{name}.npz"), None)
         assert found.name == reader and whereabouts.read(found, {}).train.x.shape == (4, 1, 5, 5)
+    np.savez(tmp_path / "other.npz", x=x)
     (tmp_path / "broken.npz").write_text("no arrays")
-    assert whereabouts.find(str(tmp_path / "broken.npz"), None)[0].name == "own"
+    for name in ("other", "broken"):
+        assert whereabouts.find(str(tmp_path / f"{name}.npz"), None)[0].name == "own", "which says what it must hold"
 
 
 def test_a_set_of_medmnist_is_read_by_its_name(tmp_path: Path) -> None:
@@ -174,6 +183,8 @@ def test_samples_are_from_all_over_a_class() -> None:
     source = sources.from_arrays(x, y, x, y)
     shown = [[int(image[0, 0]) for image in images] for images in glance.samples(source, 3)]
     assert shown == [[0, 4, 8], [9, 13, 17], [18, 19]]  # first, middle and last; of two, both
+    # Of nine, four lie at 0, 2.67, 5.33 and 8.
+    assert [int(image[0, 0]) for image in glance.samples(source, 4)[0]] == [0, 3, 5, 8]
     assert [image.shape for image in glance.samples(source, 1)[0]] == [(2, 2)]
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypedDict
 
 from fedskew.errors import UserError
+
+if sys.platform != "win32":
+    import fcntl
 
 SCHEMA = 1
 NAME = "record.jsonl"
@@ -26,6 +31,9 @@ class Writer:
     def __init__(self, descriptor: int, offset: int) -> None:
         self._descriptor = descriptor
         self._offset = offset
+        if sys.platform != "win32":  # held as long as the process lives: this is how others know that it does
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     @classmethod
     def create(cls, path: str | Path, header: Mapping[str, Any]) -> Writer:
@@ -123,6 +131,25 @@ def tail(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
         found.append(line)
         offset += len(text) + 1
     return found, offset
+
+
+def has_writer(path: str | Path) -> bool | None:
+    """Whether a living process writes this record; None where that cannot be known."""
+    if sys.platform == "win32":
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return False
 
 
 class Summary(TypedDict):

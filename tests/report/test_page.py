@@ -2,14 +2,23 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+import time
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from fedskew.report import page, runs
+from fedskew import record
+from fedskew.report import page, panels, runs
 from tests.report import fakes
+
+VOID = ("meta", "img", "br", "input")
 
 
 class _Outline(HTMLParser):
@@ -19,12 +28,34 @@ class _Outline(HTMLParser):
         self.linked: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "img"):
+        if tag not in VOID:
             self.open.append(tag)
         self.linked += [value or "" for name, value in attrs if name in ("src", "href")]
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+
+def outline(text: str) -> _Outline:
+    """The page read from end to end: every element that was opened is closed."""
+    read = _Outline()
+    read.feed(text)
+    read.close()
+    assert not read.open
+    return read
+
+
+def words(text: str) -> str:
+    """What a reader sees of a panel or a page."""
+    bare = re.sub(r"<(style|script).*?</\1>|<[^>]+>", " ", text, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", unescape(bare))
+
+
+def curves(text: str) -> dict[str, Any]:
+    """The numbers that the page draws."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1], parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 @pytest.fixture
@@ -39,15 +70,17 @@ def loaded(tmp_path: Path) -> list[runs.Loaded]:
 
 
 def test_the_page_is_whole_and_needs_nothing_else(loaded: list[runs.Loaded]) -> None:
-    outline = _Outline()
-    outline.feed(page.html(loaded))
-    assert not outline.open
-    assert len(outline.linked) == 3  # curves, bars, one partition
-    assert all(address.startswith("data:") for address in outline.linked)
+    linked = outline(page.html(loaded)).linked
+    assert linked == [f"#{name}" for name in panels.PANELS]
+
+
+def test_the_page_answers_in_order(loaded: list[runs.Loaded]) -> None:
+    headings = re.findall(r"<h2>(.*?)</h2>", page.html(loaded))
+    assert headings == [heading for heading, _ in panels.PANELS.values()]
 
 
 def test_the_page_says_what_was_run_and_what_came_out(loaded: list[runs.Loaded]) -> None:
-    text = re.sub(r"<[^>]+>", " ", page.html(loaded))
+    text = words(page.html(loaded))
     for expected in ("fedprox", "75.00", "15 training and 6 test samples", "1,234 parameters", "5eed", "digest of 0.5"):
         assert expected in text
     assert "fedskew run --method fedavg" in text
@@ -55,19 +88,37 @@ def test_the_page_says_what_was_run_and_what_came_out(loaded: list[runs.Loaded])
     assert "fedprox, seed 0: stopped after 1 of 3 rounds" in text
 
 
+def test_the_curves_are_the_records_numbers(loaded: list[runs.Loaded]) -> None:
+    drawn = curves(page.html(loaded))
+    assert drawn["groups"] == ["fedavg", "fedprox"]
+    assert drawn["metrics"][0]["label"] == "accuracy of the global model"
+    assert [[row[0], row[1]] for row in drawn["runs"][0]["rows"]] == [[1, 0.25], [2, 0.5], [3, 0.75]]
+    assert [[row[0], row[1]] for row in drawn["runs"][1]["rows"]] == [[1, 0.25]]
+
+
 def test_names_from_records_are_escaped(loaded: list[runs.Loaded]) -> None:
     assert "toy <b>" not in page.html(loaded)
     assert "toy &lt;b&gt;" in page.html(loaded)
 
 
+def test_a_name_cannot_end_the_data_of_the_curves(tmp_path: Path) -> None:
+    text = page.html(runs.read([fakes.write(tmp_path / "run", [0.5], method="</script><b>")]))
+    assert curves(text)["groups"] == ["</script><b>"]
+
+
 def test_a_class_without_test_samples_has_no_recall(loaded: list[runs.Loaded]) -> None:
-    assert "| fedavg, seed 0 | 50 | – | 100 |" in page.markdown(loaded)
+    assert "| b | 7 | – | – |" in page.markdown(loaded)
 
 
 def test_a_page_of_markdown_has_every_table(loaded: list[runs.Loaded]) -> None:
     text = page.markdown(loaded)
-    assert text.count("| --- |") == 3
+    assert text.count("| --- |") == 4  # standings, classes, vacant classes, cost
     assert "> fedprox, seed 0: stopped after 1 of 3 rounds" in text
+    assert "Client models were not scored" in text
+
+
+def test_a_picture_is_a_picture(loaded: list[runs.Loaded]) -> None:
+    assert page.png(loaded).startswith(b"\x89PNG")
 
 
 def test_csv_has_one_line_for_each_round(loaded: list[runs.Loaded]) -> None:
@@ -82,3 +133,96 @@ def test_csv_has_one_line_for_each_round(loaded: list[runs.Loaded]) -> None:
 def test_an_empty_record_still_makes_a_page(tmp_path: Path, kind: str) -> None:
     (tmp_path / "record.jsonl").write_text("")
     assert page.FORMATS[kind](runs.read([tmp_path]))
+
+
+# ---- odd records ----------------------------------------------------------------------------------------------------
+
+
+def test_one_run_of_one_round(tmp_path: Path) -> None:
+    text = page.html(runs.read([fakes.write(tmp_path / "run", [0.5])]))
+    outline(text)
+    assert "The best accuracy of fedavg is 50.00 %; there is nothing to compare it with." in words(text)
+    assert len(curves(text)["runs"][0]["rows"]) == 1
+
+
+def test_scores_that_are_not_numbers(tmp_path: Path) -> None:
+    text = page.html(runs.read([fakes.write(tmp_path / "run", [0.5, float("nan")], test_loss=float("inf"))]))
+    outline(text)
+    assert [row[1] for row in curves(text)["runs"][0]["rows"]] == [0.5, "nan"]
+    assert "accuracy of the global model is not a number in 1 of 2 rounds" in words(text)
+    assert "test loss of the global model is not a number in 2 of 2 rounds" in words(text)
+    assert "fedavg 1 50.00 wins NaN" in words(text)
+
+
+def test_rounds_without_a_model_to_evaluate(tmp_path: Path) -> None:
+    for name, accuracies in {"begun": [None, None], "later": [None, 0.5]}.items():
+        fakes.write(tmp_path / name, accuracies, method="fedconcat", seed=len(name), recall=None)
+    text = words(page.html(runs.read([tmp_path / "begun"])))
+    assert "No model was evaluated, so there is no best accuracy." in text
+    assert "No round of any run has the recall of each class" in text
+    assert [row[1] for row in curves(page.html(runs.read([tmp_path / "later"])))["runs"][0]["rows"]] == [None, 0.5]
+
+
+def test_a_thousand_clients_and_two_hundred_classes(tmp_path: Path) -> None:
+    clients = [{"client": k, "accuracy_all": k / 1000, "recall": []} for k in range(1000)]
+    confusion = [[5 if y == b else int(b == 7) for b in range(200)] for y in range(200)]
+    header = fakes.header("fedavg", 0) | {"counts": [[(k + c) % 3 for c in range(200)] for k in range(1000)]}
+    header["data"] = header["data"] | {"labels": [f"class {c}" for c in range(200)]}
+    (tmp_path / "run").mkdir()
+    writer = record.Writer.create(tmp_path / "run" / record.NAME, header)
+    writer.write("round", round=0, counted=True, accuracy=0.5, recall=[0.5] * 200, clients=clients)
+    writer.write("end", seconds=1.0, confusion=confusion)
+    writer.close()
+    text = page.html(runs.read([tmp_path / "run"]))
+    outline(text)
+    assert len(text) < 1_000_000
+    assert "900 clients that did better are left out." in words(text)
+    assert "class 199" in words(text) and text.count('src="data:image/png') == 2
+    # class 0 is taken for class 7 once in 5 + 1 times
+    assert "class 0 class 7 1 16.7" in words(text)
+
+
+def test_fifty_runs_of_two_hundred_rounds_are_quick_and_small(tmp_path: Path) -> None:
+    shares = [0.1 + 0.8 * (1 - 0.99**r) + (r * 7919 % 101) / 5000 for r in range(200)]
+    for method in range(10):
+        for seed in range(5):
+            extra = dict.fromkeys(("balanced_accuracy", "client_all", "client_majority", "client_vacant"), 0.123456)
+            accuracies: list[float | None] = [share + seed / 1000 for share in shares]
+            fakes.write(
+                tmp_path / f"{method}-{seed}", accuracies, f"fedprox(mu={method})", seed, loss=1.2345678, **extra
+            )
+    began = time.monotonic()
+    text = page.html(runs.read([tmp_path]))
+    assert time.monotonic() - began < 10
+    assert len(text.encode()) < 5_000_000
+
+
+def _tail(folder: Path) -> tuple[bytes, int]:
+    """A whole record, and where its last round begins."""
+    content = (fakes.write(folder, [0.25, 0.5]) / record.NAME).read_bytes()
+    return content, content.rindex(b"\n", 0, content.rindex(b'{"kind":"end"') - 1) + 1
+
+
+def test_a_record_cut_at_any_byte_of_its_tail_is_read_up_to_the_last_whole_line(tmp_path: Path) -> None:
+    content, start = _tail(tmp_path / "run")
+    for length in range(start, len(content)):
+        (tmp_path / "run" / record.NAME).write_bytes(content[:length])
+        (each,) = runs.read([tmp_path / "run"])
+        whole = content[:length].count(b"\n")
+        assert len(each.run.rounds) == whole - 1
+        torn = not content[:length].endswith(b"\n")
+        assert (f"ends in the middle of line {whole + 1}" in (each.run.note or "")) == torn
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.floats(0, 1), junk=st.binary(max_size=8))
+def test_a_record_cut_anywhere_still_makes_every_text(tmp_path: Path, cut: float, junk: bytes) -> None:
+    folder = tmp_path / "run"
+    if not folder.exists():
+        _tail(folder)
+        (folder / "whole").write_bytes((folder / record.NAME).read_bytes())
+    whole = (folder / "whole").read_bytes()
+    (folder / record.NAME).write_bytes(whole[: int(cut * len(whole))] + junk)
+    loaded = runs.read([folder])
+    outline(page.html(loaded))
+    assert page.markdown(loaded) and page.rounds_csv(loaded)

@@ -22,21 +22,21 @@ MANY_CLIENTS, MANY_CLASSES = 40, 20
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; - prints it.  [report.html]")
-@click.option("--format", "kind", type=click.Choice(["html", "md", "csv"]), help="Left out, the file's ending decides.")
+@click.option("--format", "kind", type=click.Choice(["html", "md", "csv", "png"]), help="[by the file's ending]")
 def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
     """Make one page of runs, finished or not. RUN is a run folder, a record file, or a folder of runs."""
     from fedskew.report import page
     from fedskew.report import runs as records
-    from fedskew.report.comparison import save_text
+    from fedskew.report.comparison import save
 
     ending = out.suffix.removeprefix(".") if out else ""
     chosen = kind or (ending if ending in page.FORMATS else "html")
-    text = page.FORMATS[chosen](records.read(runs))
+    made = page.FORMATS[chosen](records.read(runs))
     path = out or Path(f"report.{chosen}")
     if str(path) == "-":
-        click.echo(text, nl=False)
+        click.echo(made, nl=False)
         return
-    save_text(path, text)
+    save(path, made)
     click.echo(f"Written to {path}.")
 
 

@@ -50,8 +50,13 @@ def members(folder: Path) -> list[Path]:
 
 def save_text(path: Path, text: str) -> None:
     """Write a file, and its folder if need be."""
+    save(path, text)
+
+
+def save(path: Path, content: str | bytes) -> None:
+    """Write a file of text or of bytes, and its folder if need be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror}") from None

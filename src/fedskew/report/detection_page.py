@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedskew.detection.judge import AGREED, BELIEVED
-from fedskew.report import detection_pictures, pictures
+from fedskew.report import detection_pictures, pages, pictures
 from fedskew.report.comparison import save_text
 from fedskew.report.detection import Detection, Finding
 from fedskew.report.detection_pictures import percent, said
@@ -44,33 +44,29 @@ def write(folder: Path, found: Detection) -> None:
 
 def html(found: Detection) -> str:
     """Everything about a detection in one file."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    return pages.render("detection.html.j2", found=context(found))
 
-    environment = Environment(
-        loader=PackageLoader("fedskew.report", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
+
+def context(found: Detection) -> dict[str, Any]:
+    """What the template of a detection is filled with."""
     shown = found.shown
-    return environment.get_template("detection.html.j2").render(
-        name=found.name,
-        round=shown.round,
-        headline=headline(found),
-        verdict=VERDICTS[shown.judgement.verdict],
-        witnesses=witnesses(shown),
-        reading=reading(shown),
-        picture=inline(found),
-        rows=[row(found, client) for client in order(found)],
-        details=[_details(found, client) for client in order(found) if client["status"] in ("suspect", "noisy")],
-        warnings=warnings(found),
-        decided=decided(shown),
-        truth=truth(found),
-        history=_history(found.findings) if len(found.findings) > 1 else [],
-        privacy=privacy(shown),
-        options=vars(shown.judgement.options),
-    )
+    return {
+        "name": found.name,
+        "round": shown.round,
+        "headline": headline(found),
+        "verdict": VERDICTS[shown.judgement.verdict],
+        "witnesses": witnesses(shown),
+        "reading": reading(shown),
+        "picture": inline(found),
+        "rows": [row(found, client) for client in order(found)],
+        "details": [_details(found, client) for client in order(found) if client["status"] in ("suspect", "noisy")],
+        "warnings": warnings(found),
+        "decided": decided(shown),
+        "truth": truth(found),
+        "history": _history(found.findings) if len(found.findings) > 1 else [],
+        "privacy": privacy(shown),
+        "options": vars(shown.judgement.options),
+    }
 
 
 def inline(found: Detection) -> str:

@@ -1,17 +1,17 @@
-"""One page from records: self-contained HTML, Markdown, or the rounds as CSV."""
+"""One page from records: self-contained HTML, Markdown, the rounds as CSV, or a picture."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import shlex
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from dataclasses import dataclass
 from typing import Any
 
-from fedskew import record
-from fedskew.report import detection, detection_page, pictures, tables
+from markupsafe import Markup
+
+from fedskew.report import detection, numbers, pages, panels, pictures, tables
 from fedskew.report.runs import Loaded, grouped
 
 _COLUMNS = (
@@ -20,174 +20,120 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What the page is made of: its panels in order, and the curves as data."""
+
+    title: str
+    panels: dict[str, str]
+    curves: dict[str, Any]
+
+
 def html(runs: Sequence[Loaded]) -> str:
     """Everything about these runs in one file that needs nothing else."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    return assemble(draw(runs))
 
-    groups = grouped(runs)
-    rows = tables.comparison(groups)
-    environment = Environment(
-        loader=PackageLoader("fedskew.report", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
+
+def draw(runs: Sequence[Loaded], kept: Drawn | None = None, reuse: Sequence[str] = ()) -> Drawn:
+    """Make every panel but those to be reused from an earlier drawing."""
+    tasks = numbers.tasks(runs)
+    drawn = {
+        name: kept.panels[name] if kept and name in reuse else pages.macro("panels.html.j2", name, **fill(runs, tasks))
+        for name, (_, fill) in panels.PANELS.items()
+    }
+    return Drawn(panels.title(runs), drawn, _curves(runs))
+
+
+def unchanged(before: Sequence[Loaded], now: Sequence[Loaded]) -> list[str]:
+    """The panels, of those that are slow to draw, for which nothing new has come."""
+    asked: dict[str, Callable[[Loaded], Any]] = {
+        "partition": lambda each: each.run.header.get("shards"),
+        "detection": lambda each: (each.run.header.get("shards"), len(detection.doors(each.run))),
+    }
+    return [name for name, of in asked.items() if [*map(of, before)] == [*map(of, now)]]
+
+
+def assemble(drawn: Drawn, live: str = "", cursor: str = "", state: str = "") -> str:
+    """The whole page; `live` is where it asks for news, and `cursor` says what it has."""
+    named = [("state", "Now")] * bool(live) + [(name, heading) for name, (heading, _) in panels.PANELS.items()]
+    data = json.dumps(drawn.curves | ({"cursor": cursor} if live else {}), separators=(",", ":"), allow_nan=False)
+    return pages.render(
+        "page.html.j2",
+        title=drawn.title,
+        panels=[
+            {"name": name, "heading": heading, "html": Markup(drawn.panels.get(name, state))} for name, heading in named
+        ],
+        data=Markup(data.replace("<", "\\u003c")),
+        live=live,
     )
-    return environment.get_template("page.html.j2").render(
-        title=_title(runs),
-        notes=_notes(runs),
-        setting=_setting(runs[0]),
-        comparison=tables.comparison_cells(rows),
-        runs_table=_runs_table(runs),
-        curves=pictures.inline(pictures.curves(groups, rows[0]["target"])),
-        bars=pictures.inline(pictures.client_bars(rows)) if pictures.has_client_scores(rows) else None,
-        partitions=_partitions(runs),
-        recalls=_recalls(runs),
-        detections=_detections(runs),
-        details=[_details(each) for each in runs],
-    )
+
+
+def state_panel(states: Sequence[dict[str, str]]) -> str:
+    """Whether runs are going, for a page that is watched."""
+    return pages.macro("panels.html.j2", "state", states=states)
+
+
+def _curves(runs: Sequence[Loaded]) -> dict[str, Any]:
+    names = list(dict.fromkeys(each.name for each in runs))
+    metrics = numbers.drawn(runs)
+    return {
+        "metrics": [{"label": metric.label, "kind": metric.kind} for metric in metrics],
+        "groups": names,
+        "runs": [
+            {"group": names.index(each.name), "seed": each.seed, "rows": numbers.rows(each.run, metrics)}
+            for each in runs
+        ],
+    }
+
+
+# ---- other formats --------------------------------------------------------------------------------------------------
 
 
 def markdown(runs: Sequence[Loaded]) -> str:
-    """The tables and facts, without pictures."""
-    comparison = tables.comparison_cells(tables.comparison(grouped(runs)))
-    facts = "".join(f"- {name}: {value}\n" for name, value in _setting(runs[0]).items())
-    parts = [f"# {_title(runs)}\n", *(f"> {note}\n" for note in _notes(runs)), facts, tables.markdown(*comparison)]
-    parts += [tables.markdown(*_runs_table(runs))]
-    parts += [
-        f"{recall['title']}\n\n{tables.markdown(recall['heading'], recall['cells'])}" for recall in _recalls(runs)
-    ]
-    for each in runs:
-        details = _details(each)
+    """The same in the same order, without what must be drawn."""
+    tasks = numbers.tasks(runs)
+    told = {name: fill(runs, tasks) for name, (_, fill) in panels.PANELS.items() if name not in _DRAWN}
+    facts = "".join(f"- {name}: {value}\n" for name, value in told["setting"]["facts_"].items())
+    parts = [f"# {panels.title(runs)}\n", *(f"> {note}\n" for note in told["setting"]["notes"]), facts]
+    for task, made in told["verdict"]["tasks"]:
+        parts += [f"## {task}\n", *(f"{says}\n" for says in made["says"]), tables.markdown(*made["table"].plain())]
+    for name in ("classes", "vacant", "clients"):
+        parts.append(f"## {panels.PANELS[name][0]}\n")
+        for _, table in told[name]["tasks"]:
+            parts.append(f"{table}\n" if isinstance(table, str) else tables.markdown(*table.plain()))
+    parts += [f"## {panels.PANELS['cost'][0]}\n", tables.markdown(*told["cost"]["made"].plain())]
+    for details in told["again"]["runs"]:
         listed = "".join(f"- {name}: `{value}`\n" for name, value in details["facts"].items())
         parts.append(f"## {details['title']}\n\n{listed}\n```json\n{details['config']}\n```\n")
     return "\n".join(parts)
 
 
+_DRAWN = ("curves", "confusion", "partition", "detection")
+
+
 def rounds_csv(runs: Sequence[Loaded]) -> str:
     """One line for each round of each run."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(("run", "seed", *_COLUMNS))
     for each in runs:
         for line in each.run.rounds:
             writer.writerow((each.name, each.seed, *(line.get(column) for column in _COLUMNS)))
-    return text.getvalue()
+    return lines.getvalue()
 
 
-FORMATS: dict[str, Callable[[Sequence[Loaded]], str]] = {"html": html, "md": markdown, "csv": rounds_csv}
+def png(runs: Sequence[Loaded]) -> bytes:
+    """The curves, and beside them the client models if they were scored."""
+    groups = grouped(runs)
+    rows = tables.comparison(groups)
+    drawn = io.BytesIO()
+    pictures.comparison(groups, rows, rows[0]["target"]).savefig(drawn, format="png", dpi=160)
+    return drawn.getvalue()
 
 
-def _title(runs: Sequence[Loaded]) -> str:
-    names = list(dict.fromkeys(each.name for each in runs))
-    shown = ", ".join(names) if len(names) <= 4 else f"{len(names)} methods and settings"
-    data = list(dict.fromkeys(each.run.header.get("data", {}).get("name", "unknown data") for each in runs))
-    return f"{shown} on {', '.join(data)}"
-
-
-def _notes(runs: Sequence[Loaded]) -> list[str]:
-    notes = [each.run.note for each in runs if each.run.note]
-    return notes + [f"{_called(each)}: {each.state}" for each in runs if each.run.end is None]
-
-
-def _called(each: Loaded) -> str:
-    return each.name if each.seed is None else f"{each.name}, seed {each.seed}"
-
-
-def _setting(each: Loaded) -> dict[str, str]:
-    """What was run on what, in words."""
-    header, config = each.run.header, each.config
-    if not config:
-        return {"setting": "unknown: the record has no header"}
-    data, model, local = header["data"], header["model"], config["local"]
-    partition, per_round = config["partition"], config["per_round"] or config["partition"]["clients"]
-    shown = [f"{key} {partition[key]}" for key in ("alpha", "s", "k") if partition.get(key) is not None]
-    return {
-        "data": f"{data['name']}: {data['train']:,} training and {data['test']:,} test samples, "
-        f"{len(data['labels'])} classes",
-        "partition": ", ".join([partition["name"], *shown, f"{partition['clients']:,} clients"]),
-        "rounds": f"{config['rounds']:,}, {per_round:,} clients in each",
-        "local work": f"{local['epochs']} epochs, batches of {local['batch']}, {local['optimiser']} with rate "
-        f"{local['lr']}, momentum {local['momentum']}, weight decay {local['weight_decay']}",
-        "network": f"{model['name']}, {model['parameters']:,} parameters",
-        "precision": config["engine"]["precision"],
-    }
-
-
-def _runs_table(runs: Sequence[Loaded]) -> tuple[list[str], list[list[str]]]:
-    heading = ["run", "seed", "best %", "at round", "last %", "mean of last 10 %", "up", "down", "time", "state"]
-    cells = []
-    for each in runs:
-        summary, traffic = record.summary(each.run.rounds), tables.traffic(each.run)
-        cells.append(
-            [
-                each.name,
-                "–" if each.seed is None else str(each.seed),
-                tables.percent(summary["best"]),
-                "–" if summary["best_round"] is None else str(summary["best_round"] + 1),
-                tables.percent(summary["last"]),
-                tables.percent(summary["last10"]),
-                tables.size(traffic["up"]),
-                tables.size(traffic["down"]),
-                tables.duration(tables.seconds(each.run)),
-                each.state,
-            ]
-        )
-    return heading, cells
-
-
-def _partitions(runs: Sequence[Loaded]) -> list[dict[str, str]]:
-    """One picture for each different split of the data."""
-    shown: dict[str, dict[str, str]] = {}
-    for each in runs:
-        header = each.run.header
-        if header.get("counts") and header["shards"] not in shown:
-            picture = pictures.partition(header["counts"], header["data"]["labels"])
-            title = f"{header['data']['name']}, seed {each.seed}, digest {header['shards'][:12]}"
-            shown[header["shards"]] = {"title": title, "picture": pictures.inline(picture)}
-    return list(shown.values())
-
-
-def _recalls(runs: Sequence[Loaded]) -> list[dict[str, Any]]:
-    """Per-class recall at the end of each run, one table for each set of labels."""
-    found = [(each, recall) for each in runs if (recall := tables.final_recall(each.run)) is not None]
-
-    def labels(pair: tuple[Loaded, Any]) -> list[str]:
-        return pair[0].run.header.get("data", {}).get("labels") or [str(c) for c in range(len(pair[1]))]
-
-    out = []
-    for names, pairs in groupby(sorted(found, key=labels), key=labels):
-        cells = [
-            [_called(each), *("–" if share != share else f"{100 * share:.0f}" for share in recall)]
-            for each, recall in pairs
-        ]
-        out.append({"title": "Recall of each class, %", "heading": ["run", *names], "cells": cells})
-    return out
-
-
-def _detections(runs: Sequence[Loaded]) -> list[dict[str, str]]:
-    """Who has noisy labels, of each run that looked for them."""
-    found = [(each, detection.detect(each.run)) for each in runs if detection.doors(each.run)]
-    return [
-        {
-            "title": f"{_called(each)}: {detection_page.headline(one)}",
-            "picture": detection_page.inline(one),
-            "command": shlex.join(["fedskew", "detect", str(each.path)]),
-        }
-        for each, one in found
-    ]
-
-
-def _details(each: Loaded) -> dict[str, Any]:
-    """The exact command, configuration, versions and digests."""
-    header = each.run.header
-    command = header.get("command") or []
-    facts: dict[str, str] = {"folder": str(each.path)}
-    if command[:1] and command[0] in ("run", "compare", "resume"):
-        facts["command"] = shlex.join(["fedskew", *command])
-    facts |= {"started": header.get("started", "unknown"), "shards": header.get("shards", "unknown")}
-    facts["weights_sha256"] = (each.run.end or {}).get("weights_sha256") or "none yet"
-    facts |= {f"checksum of {name}": value for name, value in header.get("checksums", {}).items()}
-    facts |= {f"version of {name}": value or "unknown" for name, value in header.get("versions", {}).items()}
-    facts |= {name: str(value) for name, value in header.get("hardware", {}).items()}
-    return {"title": _called(each), "facts": facts, "config": json.dumps(each.config, indent=2)}
+FORMATS: dict[str, Callable[[Sequence[Loaded]], str | bytes]] = {
+    "html": html,
+    "md": markdown,
+    "csv": rounds_csv,
+    "png": png,
+}

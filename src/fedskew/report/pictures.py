@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -135,7 +136,10 @@ def inline(figure: Figure) -> str:
     drawn = io.BytesIO()
     with rc_context({"svg.hashsalt": "fedskew"}):  # the same records give the same page
         figure.savefig(drawn, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(drawn.getvalue()).decode()
+    text = drawn.getvalue().decode()
+    for number, name in enumerate(re.findall(r'<clipPath id="(\w+)"', text)):  # named after where they are in memory
+        text = text.replace(name, f"clip{number}")
+    return "data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode()
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -13,7 +13,10 @@ from fedskew.errors import UserError
 from fedskew.report.comparison import members
 
 #: settings that change neither the method nor its task
-_ASIDE = ("method", "seed", "data.dir", "engine.name", "engine.workers", "checkpoint.", "evaluate.")
+_ASIDE = (
+    "method", "seed", "data.dir", "engine.name", "engine.workers", "checkpoint.",
+    "evaluate.every", "evaluate.clients", "evaluate.target", "evaluate.batch", "evaluate.memorisation",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Loaded:
 
 def read(paths: Iterable[Path]) -> list[Loaded]:
     """Read run folders, record files, or folders of run folders such as a comparison."""
-    found = [(path, record.read(path)) for path in _records(paths)]
+    found = [(path, record.read(path)) for path in folders(paths)]
     names = _names([run for _, run in found], [path for path, _ in found])
     return [Loaded(path, run, name) for (path, run), name in zip(found, names, strict=True)]
 
@@ -55,7 +58,12 @@ def grouped(loaded: Iterable[Loaded]) -> dict[str, list[record.Run]]:
     return groups
 
 
-def _records(paths: Iterable[Path]) -> Iterator[Path]:
+def folders(paths: Iterable[Path]) -> list[Path]:
+    """Every run that is meant, once."""
+    return list({path.resolve(): path for path in _meant(paths)}.values())
+
+
+def _meant(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_file() or (path / record.NAME).exists():
             yield path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any, Protocol
@@ -49,7 +50,7 @@ def _row(runs: Sequence[Ran]) -> Row:
         "last10": [each["last10"] for each in summaries],
     }.items():
         row[name] = _mean(values)
-        row[f"{name}_std"] = _spread(values)
+        row[f"{name}_std"] = spread(values)
     for group in GROUPS:
         row[group] = _mean(client_score(run, group) for run in runs)
     row["seconds"] = fmean(map(seconds, runs))
@@ -86,8 +87,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(found) if found else None
 
 
-def _spread(values: Iterable[float | None]) -> float | None:
+def spread(values: Iterable[float | None]) -> float | None:
+    """The population standard deviation, which is not a number where some value is not."""
     found = [value for value in values if value is not None]
+    if not all(map(math.isfinite, found)):
+        return math.nan
     return pstdev(found) if found else None
 
 

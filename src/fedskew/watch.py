@@ -1,0 +1,221 @@
+"""The report's page of runs that are going: served to this machine only, and kept up to date.
+
+The page asks for news and says what it has; the answer comes as soon as there is something else: the new rounds, and
+the panels that they change. Nothing is remembered about who asked, so reloads, kills and resumed runs need no
+special care.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qs, urlsplit
+
+from fedskew import record
+from fedskew.errors import UserError
+from fedskew.report import page, panels, runs, tables
+from fedskew.report.runs import Loaded
+
+#: seconds between two looks at the records, and seconds after which a question is answered even without news
+LOOK, HOLD = 0.5, 20.0
+#: a run is stalled when nothing came for so many seconds, and for so many times its slowest recent round
+PATIENCE, SLOWER = 30.0, 5.0
+
+State = Literal["running", "stalled", "dead", "finished"]
+
+
+def state(each: Loaded, quiet: float) -> State:
+    """Of a run whose record has not changed for some seconds."""
+    if each.run.end is not None:
+        return "finished"
+    if record.has_writer(_file(each.path)) is False:
+        return "dead"
+    slowest = max((line.get("seconds", 0.0) for line in each.run.rounds[-5:]), default=0.0)
+    return "running" if quiet <= max(PATIENCE, SLOWER * slowest) else "stalled"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The runs at one moment; `sums[r][n]` is a checksum of the first n rounds of run r."""
+
+    loaded: list[Loaded]
+    drawn: page.Drawn
+    states: str
+    sums: list[list[int]]
+    layout: int
+
+    @property
+    def panels(self) -> dict[str, str]:
+        """Those that change with time; the curves' own panel is only a frame."""
+        return {"state": self.states} | {name: html for name, html in self.drawn.panels.items() if name != "curves"}
+
+    @property
+    def cursor(self) -> str:
+        """What a page that shows all this says it has."""
+        has = {"layout": self.layout, "rows": [[len(each) - 1, each[-1]] for each in self.sums]}
+        return _compact(has | {"panels": {name: _sum(html) for name, html in self.panels.items()}})
+
+    def news(self, cursor: str) -> dict[str, Any] | None:
+        """What a page with that cursor lacks; None if nothing."""
+        if cursor == self.cursor:
+            return None
+        has = json.loads(cursor)
+        if has["layout"] != self.layout:
+            return {"reload": True}
+        rows = []
+        for run, sums, (count, known) in zip(self.drawn.curves["runs"], self.sums, has["rows"], strict=True):
+            start = count if count < len(sums) and sums[count] == known else 0
+            rows.append({"from": start, "rows": run["rows"][start:]})
+        changed = {name: html for name, html in self.panels.items() if has["panels"].get(name) != _sum(html)}
+        return {"cursor": self.cursor, "rows": rows, "panels": changed}
+
+
+@dataclass
+class Watched:
+    """Looks at records and draws them anew when they have changed."""
+
+    paths: Sequence[Path]
+    _seen: Seen | None = None
+    _stamps: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def look(self) -> Seen:
+        with self._lock:
+            try:
+                stamps = {path: _stamp(_file(path)) for path in runs.folders(self.paths)}
+                if self._seen is None or stamps != self._stamps:
+                    self._seen, self._stamps = self._draw(runs.read(self.paths)), stamps
+                else:
+                    self._seen = self._with_states(self._seen)
+            except (UserError, OSError):  # a run that is begun anew takes its folder away for a moment
+                if self._seen is None:
+                    raise
+            return self._seen
+
+    def _draw(self, loaded: list[Loaded]) -> Seen:
+        before = self._seen
+        reuse = page.unchanged(before.loaded, loaded) if before else []
+        drawn = page.draw(loaded, before.drawn if before else None, reuse)
+        sums = [
+            list(accumulate(run["rows"], lambda sofar, row: zlib.crc32(_compact(row).encode(), sofar), initial=0))
+            for run in drawn.curves["runs"]
+        ]
+        who = [(run["group"], run["seed"]) for run in drawn.curves["runs"]]
+        layout = _sum(_compact([drawn.title, drawn.curves["metrics"], drawn.curves["groups"], who]))
+        return Seen(loaded, drawn, _states(loaded), sums, layout)
+
+    def _with_states(self, seen: Seen) -> Seen:
+        return Seen(seen.loaded, seen.drawn, _states(seen.loaded), seen.sums, seen.layout)
+
+
+def _states(loaded: Sequence[Loaded]) -> str:
+    told = []
+    for each in loaded:
+        changed = _stamp(_file(each.path))[0] / 1e9
+        now, rounds = state(each, time.time() - changed), len(each.run.rounds)
+        spent = tables.duration(tables.seconds(each.run))
+        says = f"{rounds:,} of {each.config.get('rounds', 'unknown')} rounds in {spent}"
+        since = time.strftime("%H:%M:%S", time.localtime(changed))
+        after = {
+            "stalled": f"; its process lives, but nothing has come since {since}",
+            "dead": f"; its process has gone at {since} or later, 'fedskew resume {each.path}' goes on with it",
+        }
+        told.append({"state": now, "name": panels.called(each), "says": says + after.get(now, "")})
+    return page.state_panel(told)
+
+
+class Server(ThreadingHTTPServer):
+    """Answers this machine, and only those who know the address with its token."""
+
+    daemon_threads = True
+
+    def __init__(self, watched: Watched, port: int = 0) -> None:
+        self.watched, self.token = watched, secrets.token_urlsafe(16)
+        watched.look()  # which says what is wrong with the paths
+        try:
+            super().__init__(("127.0.0.1", port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise UserError(f"port {port} cannot be listened on: {error}; another number, or 0, may work") from None
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/{self.token}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        # A page elsewhere can have its name point here, and would then be allowed to read; it cannot change this line.
+        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in ("127.0.0.1", "localhost"):
+            return self._answer(403, "text/plain", "This address is for the same machine only.\n")
+        asked = urlsplit(self.path)
+        _, token, *rest = asked.path.split("/")
+        if not secrets.compare_digest(token.encode(), self.server.token.encode()) or rest not in ([""], ["news"]):
+            return self._answer(
+                404, "text/plain", "There is nothing here; the whole address was printed at the start.\n"
+            )
+        if rest == [""]:
+            seen = self.server.watched.look()
+            return self._answer(200, "text/html", page.assemble(seen.drawn, "news", seen.cursor, seen.states))
+        try:
+            news = self._wait(parse_qs(asked.query)["cursor"][0])
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return self._answer(400, "text/plain", "The cursor is not one of ours; load the page again.\n")
+        return self._answer(200, "application/json", _compact(news))
+
+    def _wait(self, cursor: str) -> dict[str, Any]:
+        deadline = time.monotonic() + HOLD
+        while (news := self.server.watched.look().news(cursor)) is None and time.monotonic() < deadline:
+            time.sleep(LOOK)
+        return news or {"cursor": cursor, "rows": [], "panels": {}}
+
+    def _answer(self, code: int, kind: str, text: str) -> None:
+        content = text.encode()
+        self.send_response(code)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Frame-Options", "DENY")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except ConnectionError:  # whoever asked has gone
+            self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: the terminal may be where the run shows its progress."""
+
+
+def _file(path: Path) -> Path:
+    return path / record.NAME if path.is_dir() else path
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, -1)
+    return found.st_mtime_ns, found.st_size
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _sum(text: str) -> int:
+    return zlib.crc32(text.encode())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.data.test_read_digits import house_numbers
+from torch import nn
 
 from fedskew import experiment, face
 from fedskew.data import sources
@@ -78,3 +79,13 @@ def test_digit_domains(shared_data: Path, tmp_path: Path, method: str) -> None:
     assert len(source.train) == 599 + 73 + 40 + 30
     assert [line["round"] for line in result.rounds] == [0, 1]
     assert result.last is not None and result.last > 0.2  # by chance 0.1
+
+
+def bag(classes: int, vocab: int) -> nn.Module:
+    return nn.Sequential(nn.EmbeddingBag(vocab, 4), nn.Linear(4, classes))
+
+
+def test_own_networks_may_ask_for_the_vocabulary(news: Path) -> None:
+    result = experiment.run(wanted(news, rounds=1, epochs=1, method="fedavg", model=f"{__name__}:bag"))
+    vocab = result.header["model"]["args"]["vocab"]
+    assert result.header["model"]["parameters"] == 4 * vocab + 4 * 5

@@ -23,6 +23,8 @@ def pages() -> dict[str, str]:
     rows = [(_link(each), each.what, each.licence) for each in told]
     index = f"# Data sets\n\n{_table(('name', 'what it is', 'licence'), rows)}\n"
     index += "\n`fedskew data list` says which are here. Your own data: [own-data.md](../own-data.md).\n"
+    index += "\nImage files are decoded once, into a cache from which training maps them: `$FEDSKEW_CACHE`, else\n"
+    index += "`$XDG_CACHE_HOME/fedskew`, else `~/.cache/fedskew`. It may be deleted at any time.\n"
     return {INDEX: index} | {each.name: _page(each) for each in told if _has_page(each)}
 
 

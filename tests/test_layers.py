@@ -26,10 +26,12 @@ BELOW: dict[str, set[str]] = {
     "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence"},
     "worklist": L0 | {"data", "parts", "work", "experiment"},
     "report": {"errors", "record", "config", "detection"},
+    "watch": {"errors", "record", "report"},
     "track": {"errors", "record"},
     "face": L0 | {"data", "parts", "methods", "experiment", "report", "track"},
-    "sweep": L0 | {"methods", "experiment", "report", "face"},
-    "cli": L0 | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "track", "sweep"},
+    "space": L0 | {"methods", "face"},
+    "sweep": L0 | {"experiment", "report", "face", "space"},
+    "cli": L0 | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep"},
     "__main__": {"cli"},
 }
 #: within the lowest layer

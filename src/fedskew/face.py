@@ -140,8 +140,7 @@ def compare(
     from fedskew.report import comparison
     from fedskew.track import following
 
-    given = _given(None, data, model)
-    base = configure(**_named(data, given, model, options))
+    base, given = settled(data, model, options)
     wanted = range(base.seed, base.seed + seeds) if isinstance(seeds, int) else seeds
     methods = list(methods)
     for each in methods:
@@ -214,15 +213,29 @@ class Comparison:
         pictures.save(pictures.comparison(self.results, rows, rows[0]["target"]), Path(path))
 
 
+def settled(data: Any, model: Any, options: dict[str, Any]) -> tuple[RunConfig, Given]:
+    """The configuration that options make, and what was handed over in place of names."""
+    given = _given(None, data, model)
+    return configure(**_named(data, given, model, options)), given
+
+
+def holds(folder: Path, config: RunConfig) -> bool:
+    """Whether the folder has this run, begun at least; one with other options is refused."""
+    from fedskew import experiment
+
+    if not (folder / experiment.CONFIG).exists():
+        return False
+    if experiment.begun(folder).model_copy(update={"engine": config.engine}) != config:
+        raise UserError(f"the run in '{folder}' was begun with other options; give the same ones, or another --out")
+    return True
+
+
 def _continued(config: RunConfig, folder: Path | None, *, given: Given, progress: Progress | None) -> Result:
     """Go on with the run in the folder, or begin it."""
     from fedskew import experiment
 
-    if folder is None or not (folder / experiment.CONFIG).exists():
+    if folder is None or not holds(folder, config):
         return experiment.run(config, folder, given=given, progress=progress)
-    begun = experiment.begun(folder)
-    if begun.model_copy(update={"engine": config.engine}) != config:
-        raise UserError(f"the run in '{folder}' was begun with other options; give the same ones, or another --out")
     return experiment.resume(folder, given=given, progress=progress)
 
 

@@ -12,7 +12,10 @@ from fedskew.cli.detection import detect
 from fedskew.cli.failures import Group
 from fedskew.cli.noise import noise
 from fedskew.cli.showing import card, methods, partition, report
+from fedskew.cli.sweep import sweep
+from fedskew.cli.track import track
 from fedskew.cli.training import compare, resume, run
+from fedskew.cli.watch import watch
 from fedskew.cli.worklist import worklist
 
 
@@ -23,5 +26,20 @@ def main() -> None:
     sys.path.append("")  # --model mymodel:build is found where one is, as by python -m
 
 
-for command in (run, compare, resume, report, methods, card, partition, noise, detect, worklist, data):
+for command in (
+    run,
+    compare,
+    sweep,
+    resume,
+    watch,
+    report,
+    methods,
+    card,
+    partition,
+    noise,
+    detect,
+    worklist,
+    track,
+    data,
+):
     main.add_command(command)

@@ -34,7 +34,7 @@ def run(out: Path | None, force: bool, track: str | None, as_json: bool, **asked
 
     config = face.configure(**asked)
     name = run_name(f"{config.method}-{config.data.name}", config.seed)
-    folder = out or _fresh(Path("runs") / name, force)
+    folder = out or fresh(Path("runs") / name, force)
     _announce(config.method, config)
     with _resumable(folder), Progress() as progress:
         shown = progress.of(config.method, config.rounds)
@@ -82,9 +82,9 @@ def compare(
 
     config = face.configure(**asked)
     usual = Path("runs") / f"compare-{config.data.name}"
-    folder = out or (usual if resume else _fresh(usual, force))
+    folder = out or (usual if resume else fresh(usual, force))
     _announce(", ".join(methods), config)
-    with _repeatable(folder), Progress() as progress:
+    with repeatable(folder), Progress() as progress:
 
         def shown(method: str, seed: int) -> Advance:
             return progress.of(f"{method}, seed {seed}", config.rounds)
@@ -100,7 +100,7 @@ def compare(
     click.echo(f"Written to {folder}; fedskew report {shlex.quote(str(folder))} makes a page of it.")
 
 
-def _fresh(usual: Path, force: bool) -> Path:
+def fresh(usual: Path, force: bool) -> Path:
     """The usual folder, or the first of usual-2, usual-3, ... that is not there yet."""
     number, folder = 1, usual
     while folder.exists() and not force:
@@ -137,7 +137,7 @@ def _resumable(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _repeatable(folder: Path) -> Iterator[None]:
+def repeatable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

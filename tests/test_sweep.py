@@ -1,0 +1,348 @@
+"""Tuning: what is tried, on what it is chosen, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedskew import record, space, sweep
+from fedskew.cli import main
+from fedskew.config import RunConfig
+from fedskew.data.sources import Source
+from fedskew.errors import UserError
+from fedskew.report import sweep as report
+from tests.contract import harness
+
+BASE = RunConfig()
+
+
+def names(methods: list[str], grid: list[str], random: int | None = None, base: RunConfig = BASE) -> list[list[str]]:
+    return [[trial.name for trial in some] for some in space.trials(methods, grid, base, random).values()]
+
+
+# ---- grids ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_every_combination_in_the_order_it_is_said() -> None:
+    (found,) = names(["fedlmd"], ["fedlmd.beta=0.5,2", "tau=1,3"])
+    assert found == [
+        "fedlmd(beta=0.5, tau=1)",
+        "fedlmd(beta=0.5, tau=3)",
+        "fedlmd(beta=2, tau=1)",
+        "fedlmd(beta=2, tau=3)",
+    ]
+
+
+def test_a_plain_name_is_for_all_that_have_it_and_a_setting_is_for_all() -> None:
+    assert names(["fedlmd(beta=2)", "fedntd"], ["tau=1,3"]) == [
+        ["fedlmd(beta=2, tau=1)", "fedlmd(beta=2, tau=3)"],
+        ["fedntd(tau=1)", "fedntd(tau=3)"],
+    ]
+    assert names(["fedavg", "scaffold"], ["lr=0.1,1"]) == [
+        ["fedavg, local.lr=0.1", "fedavg, local.lr=1"],
+        ["scaffold, local.lr=0.1", "scaffold, local.lr=1"],
+    ]
+
+
+def test_settings_and_parameters_reach_the_configuration() -> None:
+    (found,) = space.trials(["fedprox+avgm"], ["prox.mu=0.5", "local.lr=0.1", "per_round=none,3"], BASE).values()
+    assert [(t.config.method, t.config.local.lr, t.config.per_round) for t in found] == [
+        ("fedprox(mu=0.5)+avgm", 0.1, None),
+        ("fedprox(mu=0.5)+avgm", 0.1, 3),
+    ]
+    assert found[1].values == {"fedprox.mu": 0.5, "local.lr": 0.1, "per_round": 3}
+
+
+def test_a_parameter_goes_before_a_setting_of_the_same_name() -> None:
+    (found,) = space.trials(["fedcurv"], ["batch=7", "local.batch=9"], BASE).values()
+    assert found[0].config.method == "fedcurv(batch=7)" and found[0].config.local.batch == 9
+
+
+def test_one_method_can_have_a_setting_of_its_own() -> None:
+    found = names(["fedavg", "fedprox"], ["fedavg.lr=0.1,1", "mu=0.5,1"])
+    assert found == [["fedavg, local.lr=0.1", "fedavg, local.lr=1"], ["fedprox(mu=0.5)", "fedprox(mu=1)"]]
+
+
+def test_words_are_read_as_what_they_are() -> None:
+    (found,) = space.trials(["fedlsr"], ["flip=true,false", "lam_e=none", "variant=code"], BASE).values()
+    assert [trial.values for trial in found] == [
+        {"flip": flip, "lam_e": None, "variant": "code"} for flip in (True, False)
+    ]
+
+
+def test_a_range_of_whole_numbers_is_a_grid() -> None:
+    assert names(["fedavg"], ["local.epochs=1..3"]) == [[f"fedavg, local.epochs={n}" for n in (1, 2, 3)]]
+
+
+# ---- draws ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_draws_the_same_trials_and_another_others() -> None:
+    asked: Any = (["fedprox", "fedsam"], ["mu=1e-4..1:log", "rho=0.01..0.5"], 5)
+    assert names(*asked) == names(*asked)
+    other = names(*asked, base=RunConfig(seed=1))
+    assert not set(other[0]) & set(names(*asked)[0])
+    assert [len(some) for some in other] == [5, 5]
+
+
+def test_draws_from_a_grid_never_repeat() -> None:
+    grid = ["beta=0.5,1,2", "tau=1,3"]
+    (drawn,), (whole,) = names(["fedlmd"], grid, 6), names(["fedlmd"], grid)
+    assert drawn != whole and sorted(drawn) == sorted(whole)
+
+
+@given(st.floats(1e-6, 1e3), st.floats(1.001, 1e4), st.booleans(), st.integers(0, 1000))
+def test_a_draw_lies_in_its_range_and_can_be_written_down(low: float, factor: float, log: bool, seed: int) -> None:
+    drawn = space.Range(low, low * factor, log).draw(np.random.default_rng(seed), whole=False)
+    assert low <= drawn <= low * factor
+    assert float(f"{drawn:.4g}") == drawn or drawn in (low, low * factor)
+
+
+def test_half_of_the_draws_lie_below_the_middle_of_the_scale() -> None:
+    # The middle of 1e-4..1 is 0.5 evenly and 1e-2 in the logarithm; of 400 draws 200 +- 10 are expected below it.
+    for scale, middle in (("", 0.5), (":log", 1e-2)):
+        (found,) = space.trials(["fedprox"], [f"mu=1e-4..1{scale}"], BASE, 400).values()
+        assert abs(sum(trial.values["mu"] < middle for trial in found) - 200) < 40
+
+
+def test_whole_numbers_are_drawn_where_whole_numbers_stood() -> None:
+    (found,) = space.trials(["fedavg"], ["batch=8..512:log"], BASE, 20).values()
+    batches = [trial.config.local.batch for trial in found]
+    assert all(type(b) is int and 8 <= b <= 512 for b in batches) and len(set(batches)) == 20
+    (found,) = space.trials(["fedprox"], ["mu=0..1"], BASE, 3).values()
+    assert not any(trial.values["mu"] in (0, 1) for trial in found)
+
+
+# ---- mistakes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("methods", "grid", "random", "said"),
+    [
+        (["fedlmd"], [], None, "there is nothing to vary"),
+        (["fedlmd"], ["beta="], None, "grid 'beta=' has no values"),
+        (["fedlmd"], ["beta"], None, "grid 'beta' has no values"),
+        (["fedlmd"], ["beta=,"], None, "has no values"),
+        (["fedlmd"], ["beta=1,,2"], None, "an empty place"),
+        (["fedlmd"], ["beta=1,2,1.0"], None, "names 1.0 twice"),
+        (["fedlmd"], ["beta=1", "fedlmd.beta=2"], None, "a second time"),
+        (["fedlmd"], ["betta=1"], None, "did you mean 'beta'"),
+        (["fedlmd"], ["fedlmd.mu=1"], None, "'mu' is neither a parameter of fedlmd nor a setting"),
+        (["fedlmd"], ["fedprox.mu=1"], None, "for method 'fedprox', which is not tuned here; tuned are fedlmd"),
+        (["fedlmd"], ["local.lrr=1"], None, "did you mean 'local.lr'"),
+        (["fedlmd"], ["beta=-1"], None, "beta is -1"),
+        (["fedlmd"], ["beta=nan"], None, "beta is 'nan'"),
+        (["fedlmd"], ["lr=-1"], None, "local.lr"),
+        (["fedlmd"], ["seed=0,1"], None, "would vary the task or its scoring"),
+        (["fedlmd"], ["partition.alpha=0.1,10"], None, "would vary the task or its scoring"),
+        (["fedlmd"], ["evaluate.validation=0.1,0.2"], None, "would vary the task or its scoring"),
+        (["fedlmd+fedprox+fedla"], ["tau=1,2"], None, "say fedlmd.tau or fedla.tau"),
+        (["fedlmd", "fedlmd"], ["tau=1,2"], None, "to be tuned twice"),
+        (["fedlmdd"], ["tau=1,2"], None, "did you mean 'fedlmd'"),
+        (["fedprox"], ["mu=0.1..1"], None, "is a range, which is drawn from: say --random N"),
+        (["fedprox"], ["mu=0..1:log"], 3, "begins at 0, which has no logarithm"),
+        (["fedprox"], ["mu=-1..1:log"], 3, "begins at -1, which has no logarithm"),
+        (["fedprox"], ["mu=1..0.1"], 3, "from a number to a larger one"),
+        (["fedprox"], ["mu=a..b"], 3, "from a number to a larger one"),
+        (["fedprox"], ["mu=0.1..1:lin"], 3, "only ':log' may stand there"),
+        (["fedlmd"], ["beta=1,2", "tau=1,2"], 5, "--random is 5, but the grid of method 'fedlmd' has 4 trials"),
+        (["fedavg", "fedprox"], ["mu=0.1..1"], 2, "the grid of method 'fedavg' has 1 trial;"),
+        (["fedlmd"], ["beta=1,2"], 0, "--random is 0"),
+        (["fedlmd", "fedprox"], ["beta=1,2,3", "mu=1,2"], None, "'fedprox' would have 2 trials and 'fedlmd' 3"),
+        (["fedavg", "fedprox"], ["mu=1,2"], None, "'fedavg' would have 1 trial and 'fedprox' 2"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_before_anything_is_trained(
+    methods: list[str], grid: list[str], random: int | None, said: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        space.trials(methods, grid, BASE, random)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+# ---- whole sweeps ---------------------------------------------------------------------------------------------------
+
+GRID = ["fedprox.mu=0.01,1", "fedavg.lr=0.001,0.1"]
+
+
+def tuned(out: Path, source: Source | None = None, **options: Any) -> dict[str, Any]:
+    asked: dict[str, Any] = {"grid": GRID, "seeds": 2, "confirm": 1, "validation": 0.25}
+    data = source or harness.digits()
+    return sweep.run(
+        ["fedavg", "fedprox"], config=harness.config(rounds=2, epochs=1), data=data, out=out, **(asked | options)
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("sweep") / "whole"
+    return out, tuned(out)
+
+
+def test_the_best_mean_on_validation_wins_and_fresh_seeds_tell(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, found = whole
+    assert (found["seeds"], found["fresh_seeds"]) == ([0, 1], [2])
+    for row in found["methods"]:
+        scores = {}
+        for trial in row["trials"]:
+            runs = [record.read(path) for path in sorted((out / "trials").glob("*")) if fits(path, trial)]
+            assert [run.header["config"]["seed"] for run in runs] == [0, 1]
+            # two rounds, so that the mean of the last ten is the mean of both
+            means = [sum(line["accuracy"] for line in run.rounds) / 2 for run in runs]
+            assert means == pytest.approx(trial["scores"]) and trial["score"] == pytest.approx(sum(means) / 2)
+            scores[trial["name"]] = sum(means) / 2
+        assert row["chosen"] == max(scores, key=lambda name: scores[name])
+        assert row["validation"] == pytest.approx(max(scores.values()))
+        assert [trial["score"] for trial in row["trials"]] == sorted(scores.values(), reverse=True)
+    assert found["methods"][0]["values"] == {"local.lr": 0.1}
+
+
+def fits(path: Path, trial: dict[str, Any]) -> bool:
+    config = record.read(path).header["config"]
+    settings = [f"local.lr={config['local']['lr']:g}"] if "local.lr" in trial["values"] else []
+    return ", ".join([config["method"], *settings]) == trial["name"]
+
+
+def test_trials_are_scored_on_training_data_and_the_last_runs_on_the_test_set(
+    whole: tuple[Path, dict[str, Any]],
+) -> None:
+    out, _ = whole
+    trials = [record.read(path) for path in (out / "trials").iterdir()]
+    assert len(trials) == 2 * 2 * 2
+    for run in trials:
+        held = run.header["data"]["test"]
+        assert run.header["config"]["evaluate"]["validation"] == 0.25
+        assert sum(map(sum, run.header["counts"])) == 200 - held and sum(run.rounds[0]["predicted"]) == held
+    confirmed = [record.read(path) for path in (out / "confirmed").iterdir()]
+    assert sorted(run.header["config"]["seed"] for run in confirmed) == [2, 2]
+    for run in confirmed:
+        assert run.header["config"]["evaluate"]["validation"] is None
+        assert sum(map(sum, run.header["counts"])) == 200 and sum(run.rounds[0]["predicted"]) == 60
+
+
+def test_what_the_test_set_says_cannot_change_what_is_chosen(
+    whole: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    test = harness.digits().test
+    wrong = replace(harness.digits(), test=replace(test, y=(test.y + 1) % 10))
+    other = tuned(tmp_path / "other", wrong, seeds=1, confirm=0)
+    mine, theirs = (
+        {trial["name"]: trial["scores"][0] for row in found["methods"] for trial in row["trials"]}
+        for found in (whole[1], other)
+    )
+    assert mine == theirs and len(mine) == 4
+
+
+def test_an_interrupted_sweep_goes_on_to_the_same_table_and_repeats_nothing(
+    whole: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    begun: list[tuple[str, int]] = []
+
+    def cut(name: str, seed: int) -> Any:
+        begun.append((name, seed))
+
+        def advance(line: dict[str, Any]) -> None:
+            if len(begun) == 3 and line["round"] == 0:
+                raise KeyboardInterrupt
+
+        return advance
+
+    out = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        tuned(out, progress=cut)
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("trials/*/record.jsonl")}
+    assert len(finished) == 3 and not (out / "sweep.json").exists()
+    torn = next(path for path in finished if record.read(path).end is None)
+    del finished[torn]
+    found = tuned(out, resume=True)
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    assert found == whole[1]
+    for name in ("sweep.json", "sweep.md", "sweep.html"):
+        assert (out / name).read_bytes() == (whole[0] / name).read_bytes()
+    assert tuned(out, resume=True) == found
+    with pytest.raises(UserError, match="begun with other options"):
+        tuned(out, resume=True, validation=0.3)
+    with pytest.raises(UserError, match="already holds a run"):
+        tuned(out)
+
+
+def test_the_folder_has_pages_that_need_nothing_else(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, found = whole
+    assert json.loads((out / "sweep.json").read_text()) == found
+    page, text = (out / "sweep.html").read_text(), (out / "sweep.md").read_text()
+    assert page.startswith("<!doctype html>") and "http" not in page.replace("http://www.w3.org", "")
+    for row in found["methods"]:
+        shown = f"{100 * row['validation']:.2f}"
+        assert shown in page and f"| {shown} |" in text
+        assert f"{100 * row['test']:.2f}" in page and f"Trials of {row['method']}" in text
+    assert "25 % of every client's own training data (seeds 0, 1)" in text and "by seeds 2, which no trial had" in text
+
+
+def test_scores_that_are_missing_rank_last_and_are_dashes() -> None:
+    ranked = [
+        {"name": "a", "values": {"mu": 1}, "scores": [0.5, 0.7], "score": 0.6},
+        {"name": "b", "values": {"mu": 2}, "scores": [0.9, None], "score": None},
+    ]
+    tested: dict[str, list[float]] = {"last10": [], "last": []}
+    row = {"method": "a", "values": {"mu": 1}, "validation": 0.6, "tested": tested, "trials": ranked}
+    # mean of 50 and 70 is 60, and both are 10 away from it
+    assert report.ranking(row) == (["place", "mu", "validation %"], [["1", "1", "60.00 ± 10.00"], ["2", "2", "–"]])
+    found = {"validation": 0.2, "seeds": [0, 1], "fresh_seeds": [], "methods": [row]}
+    assert report.winners(found)[1] == [["a", "2", "mu=1", "60.00", "–", "–"]]
+    assert "no run has looked at the test set yet" in report.markdown(found)
+    assert report.html(found).startswith("<!doctype html>")
+    assert sweep._mean([0.9, None]) is None and math.isclose(sweep._mean([0.5, 0.7]) or 0, 0.6)
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+QUICK = ["--engine", "inline", "--rounds", "1", "--clients", "4", "--epochs", "1"]
+
+
+def fedskew(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_the_command_prints_the_winners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["sweep", "fedprox", "--grid", "mu=1e-3..1:log", "--random", "2", "--confirm", "1", *QUICK]
+    done = fedskew(*asked)
+    assert done.exit_code == 0, done.output
+    assert "fedprox" in done.stdout and "sweep.html has all trials" in done.stdout
+    found = json.loads(fedskew(*asked, "--resume", "--json").stdout)
+    assert found == json.loads(Path("runs/sweep-digits/sweep.json").read_text())
+    assert len(found["methods"][0]["trials"]) == 2 and len(list(Path("runs/sweep-digits/confirmed").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fedprox"], "nothing to vary"),
+        (["fedprox", "--grid", "nu=1"], "neither a parameter"),
+        (["fedprox", "--grid", "mu=1,2", "--validation", "0"], "evaluate.validation"),
+        (["fedprox", "--grid", "mu=1,2", "--validation", "0.9"], "evaluate.validation"),
+        (["fedprox", "--grid", "mu=1,2", "--seeds", "0"], "--seeds"),
+        (["fedprox", "--grid", "mu=1,2", "--confirm", "-1"], "--confirm"),
+        (["fedprox", "--grid", "mu=1,2", "--random", "3"], "has 2 trials"),
+        ([], "METHOD"),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing_behind(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = fedskew("sweep", *arguments, *QUICK)
+    assert done.exit_code == 2 and done.stdout == "" and said in done.stderr
+    assert done.stderr.startswith("Error: ") and len(done.stderr.splitlines()) == 1
+    assert not any(tmp_path.iterdir())

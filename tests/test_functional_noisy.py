@@ -73,7 +73,29 @@ def plain_divergence(zs: Rows, seconds: Rows, tau: float) -> float:
     return total / len(zs)
 
 
+def plain_adjusted(z: list[float], counts: list[int], tau: float) -> dict[int, float]:
+    """The student's law over the classes with a count."""
+    return softmax({c: z[c] + tau * math.log(n / sum(counts)) for c, n in enumerate(counts) if n}, 1.0)
+
+
+def plain_prior(zs: Rows, y: list[int], counts: list[int], tau: float) -> float:
+    return -sum(math.log(plain_adjusted(z, counts, tau)[t]) for z, t in zip(zs, y, strict=True)) / len(zs)
+
+
+def plain_prior_distillation(zs: Rows, teachers: Rows, counts: list[int], T: float, tau: float) -> float:
+    total = 0.0
+    for z, zg in zip(zs, teachers, strict=True):
+        p = plain_adjusted(z, counts, tau)
+        q = softmax({c: zg[c] for c in p}, T)  # renormalised over the present classes
+        total += sum(q[c] * math.log(q[c] / p[c]) for c in p)
+    return total / len(zs)
+
+
 LOSSES: dict[str, tuple[Ours, Plain]] = {
+    "prior": (
+        lambda z, d: L.prior_cross_entropy(z, d.y, d.counts, d.tau),
+        lambda z, d: plain_prior(z, d.y.tolist(), d.counts.tolist(), d.tau),
+    ),
     "symmetric": (
         lambda z, d: L.symmetric_cross_entropy(z, d.y, d.tau, 0.7),
         lambda z, d: plain_symmetric(z, d.y.tolist(), d.tau, 0.7),
@@ -121,6 +143,13 @@ def test_agrees_with_plain_python(name: str) -> None:
     for seed in range(1000):
         d = draw(seed)
         assert close(ours(d.z, d), plain(d.z.tolist(), d)), seed
+
+
+def test_distillation_to_an_adjusted_student_agrees_with_plain_python() -> None:
+    for seed in range(1000):
+        d = draw(seed)
+        plain = plain_prior_distillation(d.z.tolist(), d.zg.tolist(), d.counts.tolist(), 0.8, d.tau)
+        assert close(L.prior_distillation(d.z, d.zg, d.counts, 0.8, d.tau), plain), seed
 
 
 @every_loss

@@ -1,0 +1,171 @@
+"""The command that makes the papers' tables and figures again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedskew.cli import options
+from fedskew.cli.failures import Interrupted
+from fedskew.cli.progress import Advance, Progress
+from fedskew.cli.screen import print_json, print_table
+from fedskew.errors import UserError
+
+if TYPE_CHECKING:
+    from fedskew.reproduce.catalogue import Cell, Preset
+    from fedskew.reproduce.cells import Shelf
+    from fedskew.reproduce.costs import Clock
+    from fedskew.reproduce.one import Outcome
+
+
+@click.command()
+@click.argument("wanted", metavar="[ID]", required=False)
+@click.option("--list", "listing", is_flag=True, help="What there is, what it would cost, and what has been run.")
+@click.option(
+    "--scale",
+    type=click.Choice(["paper", "small", "smoke"]),
+    default="small",
+    help="The paper's own protocol, the phenomenon in minutes, or the plumbing in seconds.  [small]",
+)
+@click.option("--methods", help="Some of the methods, with commas.  [all of the table]")
+@click.option("--seeds", type=click.IntRange(min=1), help="Runs of each cell.  [as printed, at scale paper; else 1]")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Cells side by side.  [1]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("runs/reproduce"), help="Folder.  [runs/reproduce]"
+)
+@click.option(
+    "--records",
+    type=click.Path(path_type=Path, exists=True),
+    multiple=True,
+    help="Folders with records of earlier runs, which are not run again.",
+)
+@options.setting("--data-dir", "Folder of data files; or set FEDSKEW_DATA.", "none")
+@options.setting("--device", "Where networks run.", "cpu")
+@options.setting("--precision", "float32 or bf16.", "float32")
+@click.option(
+    "--measure", is_flag=True, help="With --list: measure steps on this machine where none were; takes minutes."
+)
+@options.as_json
+def reproduce(
+    wanted: str | None,
+    listing: bool,
+    scale: Any,
+    methods: str | None,
+    seeds: int | None,
+    jobs: int,
+    out: Path,
+    records: tuple[Path, ...],
+    measure: bool,
+    as_json: bool,
+    **engine: Any,
+) -> None:
+    """Make the table or figure ID again: run what is missing of it, and print our numbers beside the paper's.
+
+    ID is one of 'fedskew reproduce --list', the beginning of several, or one with /METHOD behind it.
+    """
+    from fedskew.reproduce import catalogue, costs, one
+    from fedskew.reproduce.cells import Shelf
+
+    shelf = Shelf(out, records)
+    chosen = [(preset, ()) for preset in catalogue.presets().values()] if wanted is None else catalogue.find(wanted)
+    if listing:
+        _list([preset for preset, _ in chosen], scale, shelf, costs.Clock(measure=measure), as_json)
+        return
+    if wanted is None:
+        raise UserError("which table or figure? Name one of 'fedskew reproduce --list', for example fedvls/table7")
+    named = tuple(filter(None, (methods or "").split(",")))
+    for preset, row in chosen:
+        with _repeatable(wanted), Progress() as progress:
+
+            def tell(cell: Cell, progress: Progress = progress) -> Advance:
+                return progress.of(f"{cell.row}, {cell.column}, seed {cell.config.seed}", cell.config.rounds)
+
+            outcome = one.reproduce(
+                preset, scale, shelf, methods=row or named, seeds=seeds, jobs=jobs, tell=tell, **engine
+            )
+        _show(outcome, as_json)
+
+
+@contextmanager
+def _repeatable(wanted: str) -> Iterator[None]:
+    """Ctrl-C ends in a line that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"Interrupted; go on with the same command: fedskew reproduce {shlex.quote(wanted)}"
+        ) from None
+
+
+def _list(presets: list[Preset], scale: Any, shelf: Shelf, clock: Clock, as_json: bool) -> None:
+    from fedskew.report.tables import duration
+    from fedskew.reproduce import costs, one
+
+    rows = []
+    for preset in presets:
+        cells = [cell for group in one.wanted(preset, scale) for cell in group]
+        found = costs.seconds([cell.config for cell in cells], clock)
+        rows.append(
+            {
+                "id": preset.id,
+                "also": list(preset.also),
+                "paper": preset.paper,
+                "protocol": preset.protocol,
+                "scale": scale,
+                "runs": len(cells),
+                "finished": len(shelf.finished(cells)),
+                "seconds": None if found is None else found[0],
+                "measured_here": found is not None and found[1],
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ["id", "paper", "protocol", "runs", "done", "estimate"],
+        [
+            [
+                " = ".join([row["id"], *row["also"]]),
+                row["paper"],
+                row["protocol"],
+                str(row["runs"] or "–"),
+                str(row["finished"] or "–"),
+                "–" if not row["runs"] or row["seconds"] is None else duration(row["seconds"]),
+            ]
+            for row in rows
+        ],
+        left=3,
+    )
+    if not all(row["measured_here"] for row in rows):
+        click.echo(
+            "Estimates rest on step times of another machine where this one is not measured; --measure does that."
+        )
+
+
+def _show(outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "id": outcome.preset.id,
+                "scale": outcome.scale,
+                "rows": [dict(zip(range(len(line)), line, strict=True)) for line in outcome.cells],
+                "heading": outcome.heading,
+                "sentences": outcome.sentences,
+                "substitutions": outcome.substitutions,
+                "files": [str(path) for path in outcome.files],
+            }
+        )
+        return
+    click.echo(f"{outcome.preset.id}, scale {outcome.scale}")
+    if outcome.cells:
+        print_table(outcome.heading, outcome.cells)
+    for sentence in outcome.sentences:
+        click.echo(sentence)
+    for change in outcome.substitutions:
+        click.echo(f"In place of the paper's: {change}")
+    click.echo(f"Written: {', '.join(map(str, outcome.files))}")

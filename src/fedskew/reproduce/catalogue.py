@@ -1,0 +1,251 @@
+"""Every identifier, and the runs that each of them needs at each scale."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedskew import config as configuration
+from fedskew.config import RunConfig
+from fedskew.errors import UserError, nearest
+from fedskew.methods import registry
+from fedskew.reproduce.schema import STILL, Asked, File, Hyper, Scale, Settings, Shows, Start, Sweep
+
+FILES = ("fedlmd", "fedvls", "fednoro")
+#: What naming another data set, or another partition, takes away from the last one.
+_FORGOTTEN = {"data": ("options",), "partition": ("alpha", "s", "k"), "model": ("args",)}
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run of a table. `row` and `column` are its place there; `start` is the run whose model it begins with.
+
+    With `client`, only that client's data are there, and the run's model is that client's.
+    """
+
+    row: str
+    column: str
+    config: RunConfig
+    #: the same at the scale of the paper
+    printed: RunConfig
+    start: Cell | None = None
+    client: int | None = None
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the data are others than the paper's."""
+        return self.config.data.name != self.printed.data.name
+
+    def seeded(self, number: int) -> Cell:
+        """The same with another seed; what it starts from has that seed too."""
+        config = self.config.model_copy(update={"seed": self.config.seed + number})
+        return replace(self, config=config, start=self.start and self.start.seeded(number))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One table, one figure, or one setting of either."""
+
+    id: str
+    file: File
+    shows: Shows
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    also: tuple[str, ...] = ()
+    seeds: int = 1
+    sweep: Sweep | None = None
+    prefixes: tuple[int, ...] = ()
+    first_rounds: int | None = None
+    start: Start | None = None
+    client: int | None = None
+    settings: Mapping[str, Any] | None = None
+    note: str = ""
+
+    @property
+    def table(self) -> str:
+        """The printed table that this belongs to: ``fedlmd/table3``."""
+        return "/".join(self.id.split("/")[:2])
+
+    @property
+    def paper(self) -> str:
+        return "FedED" if self.id.startswith("feded/") else self.file.paper
+
+    @property
+    def protocol(self) -> str:
+        """In a line."""
+        if self.shows in STILL:
+            return "no training: " + (", ".join(self.tasks) if self.shows in ("partition", "counts") else "data only")
+        return f"{', '.join(self.tasks)}; {self.file.base.protocol}"
+
+    @property
+    def deviations(self) -> list[str]:
+        """Where the scale of the paper is not what the paper did."""
+        lines = [
+            d for task in self.tasks for each in _lineage(self.file, task) for d in self.file.tasks[each].deviations
+        ]
+        return [] if self.shows in STILL else list(dict.fromkeys([*self.file.base.deviations, *lines]))
+
+    def cells(self, scale: Scale, methods: Sequence[str] = ()) -> list[Cell]:
+        """The runs; with `methods`, of these rows only."""
+        for name in methods:
+            if name not in self.methods:
+                raise UserError(f"'{self.id}' has no method '{name}'{nearest(name, self.methods)}")
+        if self.shows in STILL:
+            return []
+        start = None if self.start is None else self._cell(scale, self.start.task, self.start.method, None)
+        rows = [name for name in self.methods if not methods or name in methods]
+        values = [None] if self.sweep is None else self.sweep.values(scale)
+        return [
+            replace(self._cell(scale, task, row, value), start=start, client=self.client)
+            if start is None
+            else _one_round(self._cell(scale, task, row, value), start, self.client)
+            for task in self.tasks
+            for row in rows
+            for value in values
+        ]
+
+    def config(self, scale: Scale, task: str, method: str = "fedavg", value: Any = None) -> RunConfig:
+        """The configuration of one run."""
+        base, lineage = self.file.base, [self.file.tasks[name] for name in _lineage(self.file, task)]
+        layers: list[Settings] = [base.paper, *(each.paper for each in lineage), dict(self.settings or {})]
+        if scale != "paper":
+            layers += [getattr(base, scale), *(getattr(each, scale) for each in lineage)]
+        values: Settings = {}
+        for layer in layers:
+            _merge(values, layer)
+        arguments = arguments_of(self.file.methods[method], scale, task)
+        if self.sweep is not None and value is not None:
+            section, _, name = self.sweep.key.rpartition(".")
+            (arguments if section == "method" else values.setdefault(section, {}) if section else values)[name] = value
+        if "rounds" in arguments:
+            values["rounds"] = arguments.pop("rounds")
+        values["method"] = expression(method, self.file.methods[method], arguments)
+        return configuration.from_dict(values, f"preset '{self.id}' at scale '{scale}'")
+
+    def _cell(self, scale: Scale, task: str, row: str, value: Any) -> Cell:
+        several = self.sweep is not None and len(self.tasks) > 1
+        column = task if value is None else f"{value:g}-{task}" if several else f"{value:g}"
+        # a value of a smaller grid may not be among the paper's, but it names the same protocol
+        return Cell(row, column, self.config(scale, task, row, value), self.config("paper", task, row, value))
+
+
+def arguments_of(hyper: Hyper, scale: Scale, task: str) -> Settings:
+    """The hyper-parameters of a method on a task; of several fitting names the longest counts."""
+    fitting = max((name for name in hyper.at if task.startswith(name)), key=len, default=None)
+    arguments = dict(hyper.usual) | (hyper.at[fitting] if fitting else {})
+    return arguments if scale == "paper" else arguments | getattr(hyper, scale)
+
+
+def expression(name: str, hyper: Hyper, arguments: Mapping[str, Any]) -> str:
+    """The method in the registry's own words."""
+    if hyper.is_ is None:
+        wanted = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+    else:
+        wanted = hyper.is_.format(**arguments) if arguments else hyper.is_
+    return _canonical(wanted)
+
+
+@cache
+def _canonical(method: str) -> str:
+    return registry.build(method).expression
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """All identifiers in the papers' order."""
+    found = [each for name in FILES for each in _expanded(read(name))]
+    return {preset.id: preset for preset in found}
+
+
+def find(wanted: str) -> list[tuple[Preset, tuple[str, ...]]]:
+    """The presets of an identifier, another name of one, the beginning of several, or one with a method behind it."""
+    known = presets()
+    also = {other: preset for preset in known.values() for other in preset.also}
+    if wanted in known or wanted in also:
+        return [(known.get(wanted) or also[wanted], ())]
+    below = [preset for name, preset in [*known.items(), *also.items()] if name.startswith(f"{wanted}/")]
+    if below:
+        return [(preset, ()) for preset in below]
+    parent, _, method = wanted.rpartition("/")
+    if parent in known and method in known[parent].methods:
+        return [(known[parent], (method,))]
+    raise UserError(f"there is no table or figure '{wanted}'{nearest(wanted, [*known, *also])}")
+
+
+@cache
+def read(name: str) -> File:
+    """A file of presets."""
+    text = resources.files("fedskew.reproduce").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
+    try:
+        file = File.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"presets '{name}': {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    for asked in file.presets:
+        for method in [*asked.methods, *(m for each in asked.papers.values() for m in each)]:
+            if method not in file.methods:
+                raise UserError(f"preset '{asked.id}' has method '{method}'{nearest(method, file.methods)}")
+        for task in asked.tasks:
+            if task not in file.tasks:
+                raise UserError(f"preset '{asked.id}' has task '{task}'{nearest(task, file.tasks)}")
+    return file
+
+
+def _expanded(file: File) -> Iterator[Preset]:
+    for asked in file.presets:
+        for paper, methods in asked.papers.items() or [("", asked.methods)]:
+            figure = asked.figures.get(paper, "")
+            for tasks in [[task] for task in asked.tasks] if "{task}" in asked.id else [asked.tasks]:
+                yield _preset(file, asked, paper, figure, tasks, methods)
+
+
+def _preset(file: File, asked: Asked, paper: str, figure: str, tasks: Sequence[str], methods: Sequence[str]) -> Preset:
+    named = asked.id.format(task=tasks[0] if tasks else "", paper=paper, figure=figure)
+    return Preset(
+        named,
+        file,
+        asked.shows,
+        tuple(tasks),
+        tuple(methods),
+        tuple(other for other in asked.also if not paper or other.startswith(f"{paper}/")),
+        asked.seeds,
+        asked.sweep,
+        tuple(asked.prefixes),
+        asked.first_rounds,
+        asked.start,
+        asked.client,
+        asked.paper,
+        asked.note,
+    )
+
+
+def _one_round(cell: Cell, start: Cell, client: int | None) -> Cell:
+    """One local update of the model that another run ended with, and what it gave."""
+    once = {"rounds": 1, "per_round": None}
+    config, printed = (each.model_copy(update=once) for each in (cell.config, cell.printed))
+    return replace(cell, config=config, printed=printed, start=start, client=client)
+
+
+def _lineage(file: File, task: str) -> list[str]:
+    """The tasks that this one is like, the farthest first, and itself."""
+    like = file.tasks[task].like
+    return [task] if like is None else [*_lineage(file, like), task]
+
+
+def _merge(values: Settings, layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        if not isinstance(value, Mapping):
+            values[key] = value
+            continue
+        section = values.setdefault(key, {})
+        if value.get("name", section.get("name")) != section.get("name"):
+            for forgotten in _FORGOTTEN.get(key, ()):
+                section.pop(forgotten, None)
+        _merge(section, deepcopy(dict(value)))

@@ -1,0 +1,165 @@
+"""Running the cells of a table: those that are missing, one after another or side by side, each of them once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedskew import experiment, record
+from fedskew.config import Partition, RunConfig
+from fedskew.errors import UserError
+from fedskew.methods import registry
+from fedskew.report.comparison import run_name
+from fedskew.reproduce.catalogue import Cell
+from fedskew.types import Arrays
+
+CELLS = "cells"
+#: Settings that change neither what is computed nor what this package reads of it.
+_ASIDE = {
+    "data": ("dir",),
+    "evaluate": ("clients", "target", "batch", "memorisation"),
+    "engine": ("name", "workers", "device"),
+    "checkpoint": ("every",),
+}
+
+#: what to call after each round of a cell
+Tell = Callable[[Cell], experiment.Progress]
+
+
+def identity(config: RunConfig) -> str:
+    """The same for two configurations if and only if their runs are the same."""
+    values = config.model_dump()
+    for section, keys in _ASIDE.items():
+        for key in keys:
+            del values[section][key]
+    return json.dumps(values, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where runs are kept: new ones under `out`; older ones are also looked for in the folders of `records`."""
+
+    out: Path
+    records: tuple[Path, ...] = ()
+
+    def place(self, cell: Cell) -> Path:
+        """The folder of a cell's run."""
+        told = "" if cell.start is None else f"|{identity(cell.start.config)}|{cell.client}"
+        digest = hashlib.sha256((identity(cell.config) + told).encode()).hexdigest()[:12]
+        return self.out / CELLS / f"{run_name(cell.config.method, cell.config.seed)}-{digest}"
+
+    def finished(self, cells: Iterable[Cell], weights: bool = False) -> dict[Path, Path]:
+        """Where finished runs are, by the place of their cell; with `weights`, only those that left some."""
+        older = {told: folder for told, folder in self._older() if not weights or _has_weights(folder)}
+        found = {}
+        for cell in cells:
+            here, scores = self.place(cell), cell.config.evaluate.clients
+            there = older.get((identity(cell.config), True)) or older.get((identity(cell.config), scores))
+            if is_finished(here):
+                found[here] = here
+            elif cell.start is None and there is not None:
+                found[here] = there
+        return found
+
+    def _older(self) -> Iterator[tuple[tuple[str, bool], Path]]:
+        for folder in self.records:
+            for path in sorted(folder.rglob(record.NAME)):
+                config = _config_of(path)
+                if config is not None and is_finished(path.parent):
+                    yield (identity(config), config.evaluate.clients), path.parent
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the record there has its last line."""
+    path = folder / record.NAME
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 2**20))
+        return b'{"kind":"end"' in file.read()
+
+
+def _has_weights(folder: Path) -> bool:
+    return (folder / experiment.WEIGHTS).exists()
+
+
+def _config_of(path: Path) -> RunConfig | None:
+    """What the run of a record was; rounds may have been added after its header was written."""
+    with path.open(encoding="utf-8") as file:
+        try:
+            values: dict[str, Any] = json.loads(file.readline())["config"]
+            for line in file:
+                if line.startswith('{"kind":"extended"'):
+                    values["rounds"] = json.loads(line)["rounds"]
+            config = RunConfig.model_validate(values)
+            return config.model_copy(update={"method": registry.build(config.method).expression})
+        except (ValueError, KeyError, TypeError, ValidationError, UserError):
+            return None
+
+
+def run(cells: Sequence[Cell], shelf: Shelf, *, jobs: int = 1, tell: Tell | None = None) -> dict[Path, Path]:
+    """Train what is missing, and say where all runs are. What runs begin with is trained before them."""
+    starts = {shelf.place(cell.start): cell.start for cell in cells if cell.start is not None}
+    found = shelf.finished(starts.values(), weights=True)
+    _train({place: cell for place, cell in starts.items() if place not in found}, {}, jobs, tell)
+    found |= {place: place for place in starts if place not in found}
+    found |= shelf.finished(cells)
+    missing = {place: cell for cell in cells if (place := shelf.place(cell)) not in found}
+    begun = {place: found[shelf.place(cell.start)] for place, cell in missing.items() if cell.start is not None}
+    _train(missing, begun, jobs, tell)
+    return found | {place: place for place in missing}
+
+
+def _train(missing: Mapping[Path, Cell], begun: Mapping[Path, Path], jobs: int, tell: Tell | None) -> None:
+    if jobs == 1 or len(missing) < 2:
+        for folder, cell in missing.items():
+            train(cell, folder, begun.get(folder), progress=None if tell is None else tell(cell))
+        return
+    workers = max(1, (os.cpu_count() or 1) // jobs)
+    # forked workers would inherit threads that hold locks; these fork again for their own engines
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(train, cell, folder, begun.get(folder), workers) for folder, cell in missing.items()]
+        for future in futures:
+            future.result()
+
+
+def train(
+    cell: Cell,
+    folder: Path,
+    start: Path | None = None,
+    workers: int | None = None,
+    progress: experiment.Progress | None = None,
+) -> None:
+    """Run one cell, or what is left of it; `start` is the folder of the run whose model it begins with."""
+    config = cell.config.model_copy(update={"engine": cell.config.engine.model_copy(update={"workers": workers})})
+    config, given = (config, experiment.NOTHING) if start is None else _begun(config, cell.client, start)
+    if (folder / experiment.CONFIG).exists():
+        experiment.resume(folder, given=given, progress=progress)
+    else:
+        experiment.run(config, folder, given=given, progress=progress)
+
+
+def _begun(config: RunConfig, client: int | None, start: Path) -> tuple[RunConfig, experiment.Given]:
+    """The configuration and the network of a run that begins with another's model, perhaps with one client's data."""
+    from safetensors.torch import load_file
+
+    weights = start / experiment.WEIGHTS
+    if not weights.exists():
+        raise UserError(f"'{start}' has no {experiment.WEIGHTS}, which runs are to begin with; train it again")
+    site, source, spec = experiment.prepare(config)
+    module = site.build(spec)
+    module.load_state_dict(load_file(weights))
+    if client is None:
+        return config, experiment.Given(source, module)
+    shard = site.shards.shard(client, source.train.x)
+    alone = replace(source, train=Arrays(shard.x, shard.y), sites=None, site_names=(), groups=None)
+    return config.model_copy(update={"partition": Partition(name="iid", clients=1)}), experiment.Given(alone, module)

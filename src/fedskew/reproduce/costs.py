@@ -1,0 +1,121 @@
+"""How long it would take: the time of one step of a network, measured, times the steps that are to be made."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+
+from fedskew.config import RunConfig
+from fedskew.data import cache
+from fedskew.models import registry as networks
+from fedskew.reproduce.facts import DATA
+from fedskew.types import Spec
+from fedskew.work.site import one_thread
+
+#: Seconds of a step (forward and backward) on one core of an AMD EPYC that had other work too, by network, batch and
+#: shape: taken until this machine is measured.
+STORED: dict[str, float] = {
+    "cnn2 50 1x28x28": 0.083,
+    "cnn2 50 3x32x32": 0.11,
+    "cnn2 64 3x32x32": 0.14,
+    "fasttext 64 200": 0.016,
+    "mlp 32 1x8x8": 0.001,
+    "mlp 64 1x8x8": 0.001,
+    "mlp3 64 1x28x28": 0.0025,
+    "mobilenet 50 3x32x32": 1.0,
+    "mobilenetv2 64 3x32x32": 6.8,
+    "mobilenetv2 64 3x64x64": 39.0,
+    "resnet10 64 3x32x32": 3.2,
+    "resnet18-imagenet 16 3x128x128": 1.7,
+    "resnet18-imagenet 16 3x224x224": 7.7,
+    "resnet18-imagenet 64 3x32x32": 1.4,
+    "resnet32 64 3x32x32": 1.7,
+    "resnet8 16 3x28x28": 0.089,
+    "resnet8 50 3x32x32": 0.3,
+    "resnet8 64 3x32x32": 0.35,
+}
+#: Forward and backward passes of a step, in those of FedAvg, of which the forward pass is a third.
+PASSES = {
+    **dict.fromkeys(("fedsam", "mofedsam", "fedgf", "fedlsr"), 2.0),
+    "moon": 5 / 3,
+    **dict.fromkeys(("fedkd", "fedntd", "fedlmd", "fedvls", "feded", "fedekd", "feddkd"), 4 / 3),
+}
+
+
+@dataclass
+class Clock:
+    """Step times of this machine, kept in a file; `measure` says whether to measure what is not known."""
+
+    path: Path = field(default_factory=lambda: cache.folder() / "step-times.json")
+    measure: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            self._known: dict[str, float] = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            self._known = {}
+
+    def step(self, config: RunConfig) -> tuple[float, bool] | None:
+        """Seconds of one step on one core, and whether that was measured here; None where nothing is known."""
+        name = key(config)
+        if name not in self._known and self.measure:
+            self._known[name] = measured(config)
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.write_text(json.dumps(self._known, indent=1))
+            except OSError:
+                pass  # it will be measured again
+        if name in self._known:
+            return self._known[name], True
+        return (STORED[name], False) if name in STORED else None
+
+
+def key(config: RunConfig) -> str:
+    """Network, batch and shape."""
+    return f"{config.model.name} {config.local.batch} {'x'.join(map(str, DATA[config.data.name].shape))}"
+
+
+def measured(config: RunConfig, repeats: int = 3) -> float:
+    """Seconds of a step on one core, the median of some."""
+    facts = DATA[config.data.name]
+    classes, batch = len(facts.classes), config.local.batch
+    with one_thread():
+        net = networks.build(Spec(config.model.name, {}), classes, facts.shape, seed=0)
+        x = torch.zeros(batch, *facts.shape, dtype=torch.int64 if len(facts.shape) == 1 else torch.float32)
+        taken = []
+        for _ in range(repeats + 1):
+            began = time.perf_counter()
+            F.cross_entropy(net(x), torch.zeros(batch, dtype=torch.int64)).backward()
+            taken.append(time.perf_counter() - began)
+    return median(taken[1:])  # the first one also allocates
+
+
+def steps(config: RunConfig) -> float:
+    """Steps of FedAvg that a run costs: training with the method's passes, and a forward pass over the test data."""
+    facts, local, clients = DATA[config.data.name], config.local, config.partition.clients
+    asked = config.per_round or clients
+    training = local.epochs * (facts.train * asked / clients / local.batch + asked / 2)
+    factor = max(PASSES.get(name, 1.0) for name in re.findall(r"[a-z][a-z-]*", config.method))
+    scored = facts.test / local.batch / 3 * (1 + asked * config.evaluate.clients)
+    return config.rounds * (factor * training + scored / config.evaluate.every)
+
+
+def seconds(configs: Iterable[RunConfig], clock: Clock) -> tuple[float, bool] | None:
+    """Of all runs on all cores, and whether every step was measured here; None where a step time is unknown."""
+    total, here = 0.0, True
+    for config in configs:
+        found = clock.step(config)
+        if found is None:
+            return None
+        total += found[0] * steps(config)
+        here &= found[1]
+    return total / (os.cpu_count() or 1), here

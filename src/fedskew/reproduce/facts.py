@@ -1,0 +1,54 @@
+"""What is known of data sets without having them: enough to count steps, and to draw partitions exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedskew import experiment
+from fedskew.config import RunConfig
+from fedskew.data import sources
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Training samples of each class, test samples, and the shape of a sample."""
+
+    classes: tuple[int, ...]
+    test: int
+    shape: tuple[int, ...]
+
+    @property
+    def train(self) -> int:
+        return sum(self.classes)
+
+
+_ICH = (1046, 9776, 6198, 10275, 20283)
+#: The published split of ISIC 2019 is not; these are 0.7 of each class, rounded down.
+_ISIC = tuple(int(0.7 * n) for n in (4522, 12875, 3323, 867, 2624, 239, 253, 628))
+_MNIST = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+
+DATA: dict[str, Facts] = {
+    "mnist": Facts(_MNIST, 10_000, (1, 28, 28)),
+    "cifar10": Facts((5000,) * 10, 10_000, (3, 32, 32)),
+    "cifar100": Facts((500,) * 100, 10_000, (3, 32, 32)),
+    "cinic10": Facts((9000,) * 10, 90_000, (3, 32, 32)),
+    "tiny-imagenet": Facts((500,) * 200, 10_000, (3, 64, 64)),
+    "ag-news": Facts((30_000,) * 4, 7_600, (200,)),
+    "digits-domains": Facts((62_053,) * 10, 48_000, (3, 32, 32)),
+    "ich": Facts(_ICH, 20_391, (3, 128, 128)),
+    "isic2019": Facts(_ISIC, 7_600, (3, 224, 224)),
+    "npz": Facts((228, 359, 769, 80, 779, 4693, 99), 2_005, (3, 28, 28)),
+    "digits": Facts((144,) * 10, 357, (1, 8, 8)),
+}
+
+
+def counts(config: RunConfig) -> np.ndarray:
+    """Samples of each class, [clients, classes]: partitions look at how many there are of a class, not at which."""
+    held = DATA[config.data.name].classes
+    classes = np.arange(len(held))
+    labels = np.repeat(classes, held)
+    blank = sources.from_arrays(np.zeros((len(labels), 1)), labels, np.zeros((len(held), 1)), classes)
+    made = experiment.shards_for(config, blank)
+    return np.stack([y.bincount(minlength=len(held)).numpy() for y in made.y.split(made.sizes().tolist())])

@@ -1,0 +1,271 @@
+"""What a table or figure says, out of the records of its runs; shares are percentages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedskew import experiment, record
+from fedskew.data import sources
+from fedskew.detection.dossier import cells_from_json
+from fedskew.detection.quality import Indicator, averaged, fits
+from fedskew.report.detection import doors
+from fedskew.reproduce.catalogue import Cell, Preset
+from fedskew.reproduce.schema import Shows
+from fedskew.types import Arrays
+
+#: The fits of FedNoRo's table 3, and what each of its rows looks at in which run.
+TABLE3_SEEDS = 10_000
+TABLE3: dict[str, tuple[str, Indicator]] = {
+    "lid": ("without-la", "lid"),
+    "conf": ("without-la", "confidence"),
+    "loss": ("without-la", "loss"),
+    "loss+la": ("with-la", "loss"),
+    "loss+pc": ("without-la", "raw cells"),
+    "loss+la+pc": ("with-la", "raw cells"),
+    "loss+la+pc+norm": ("with-la", "cells"),
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A cell with its runs, one for each seed; `starts` are the runs that they began with."""
+
+    cell: Cell
+    runs: list[record.Run]
+    folders: list[Path]
+    starts: list[record.Run] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One place of a table: for each measure a number per seed, None where there is none."""
+
+    row: str
+    column: str
+    values: dict[str, list[float | None]]
+    stands_in: bool = False
+
+
+def measured(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    """All places of a preset's table."""
+    return _MEASURES[preset.shows](preset, ran)
+
+
+def _accuracy(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    """Best and last; the first round with FedAvg's best accuracy, and T over it, as FedLMD computes speed-ups (D16)."""
+    del preset
+    targets = {each.cell.column: [_best(run) for run in each.runs] for each in ran if each.cell.row == "fedavg"}
+    lines = []
+    for each in ran:
+        values = {
+            "best": [_percent(_best(run)) for run in each.runs],
+            "last": [_percent(record.summary(run.rounds)["last"]) for run in each.runs],
+        }
+        if (wanted := targets.get(each.cell.column)) is not None:
+            reached = [_reached(run, target) for run, target in zip(each.runs, wanted, strict=False)]
+            total = each.cell.config.rounds
+            values["speedup"] = [_speedup(number, total, each.cell.row) for number in reached]
+            values["reached"] = [None if number is None else float(number) for number in reached]
+        lines.append(_line(each, values))
+    return lines
+
+
+def _reached(run: record.Run, target: float | None) -> int | None:
+    index = None if target is None else record.first_reaching(run.rounds, target)
+    return None if index is None else index + 1
+
+
+def _speedup(reached: int | None, total: int, row: str) -> float | None:
+    """FedAvg's own is 1 by definition."""
+    return 1.0 if row == "fedavg" else None if reached is None else total / reached
+
+
+def _balanced(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    del preset
+    ends = {"best": "best_balanced", "last": "last_balanced"}
+    return [
+        _line(each, {name: [_percent((run.end or {}).get(key)) for run in each.runs] for name, key in ends.items()})
+        for each in ran
+    ]
+
+
+def _best_only(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    del preset
+    return [_line(each, {"best": [_percent(_best(run)) for run in each.runs]}) for each in ran]
+
+
+def _prefixes(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    """Rounds are shares of the run, so that shorter runs have prefixes too; columns are called as printed."""
+    lines = []
+    for each in ran:
+        for number in preset.prefixes:
+            first = round(number * each.cell.config.rounds / each.cell.printed.rounds)
+            best = [_percent(record.summary(run.rounds[: max(first, 1)])["best"]) for run in each.runs]
+            lines.append(_line(each, {"best": best}, f"{number}-{each.cell.column}"))
+    return lines
+
+
+def _drift(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    del preset
+    return [_line(each, {"drift": [run.rounds[-1].get("drift_diversity") for run in each.runs]}) for each in ran]
+
+
+def _classwise(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    """Recall by class: of the model that was sent, and of the client's after its work."""
+    several = len(preset.tasks) > 1
+    lines = []
+    for number, each in enumerate(ran):
+        shown = {each.cell.row: each.runs} | ({"global": each.starts} if number == 0 else {})
+        for row, runs in reversed(shown.items()):
+            recalls = [_recall(run) for run in runs]
+            for name, values in _by_class(recalls).items():
+                column = f"{each.cell.column} {name}" if several and row != "global" else name
+                lines.append(Measured(row, column, {"recall": values}, each.cell.stands_in))
+    return lines
+
+
+def _aggregation(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    """Recall by class: the mean over clients after local work, and of their average."""
+    del preset
+    lines = []
+    for each in ran:
+        clients = [np.nanmean([c["recall"] for c in run.rounds[-1]["clients"]], axis=0).tolist() for run in each.runs]
+        for place, recalls in {"clients": clients, "global": [_recall(run) for run in each.runs]}.items():
+            for name, values in _by_class(recalls).items():
+                lines.append(_line(each, {"recall": values}, f"{place} {name}"))
+    return lines
+
+
+def _confusion(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    """Samples of each class by what they were taken for."""
+    del preset
+    return [
+        Measured(f"class-{true}", f"as {guess}", {"samples": [float(number)]}, each.cell.stands_in)
+        for each in ran[:1]
+        for true, numbers in enumerate((each.runs[0].end or {})["confusion"])
+        for guess, number in enumerate(numbers)
+    ]
+
+
+def _domains(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    """Accuracy of the last model on each domain's own test data, and their plain mean."""
+    del preset
+    lines = []
+    for each in ran:
+        scores = [_domain_scores(each.cell, folder) for folder in each.folders]
+        for name in scores[0]:
+            lines.append(_line(each, {"best": [_percent(score[name]) for score in scores]}, name))
+    return lines
+
+
+def _domain_scores(cell: Cell, folder: Path) -> dict[str, float]:
+    from safetensors.torch import load_file
+
+    from fedskew.work import evaluate
+
+    site, source, spec = experiment.prepare(cell.config)
+    weights = load_file(folder / experiment.WEIGHTS)
+    scores = {}
+    for name, test in _tests(cell, source).items():
+        site.test = test
+        pieces = [evaluate.score_slice(site, spec, weights, piece) for piece in evaluate.slices(site)]
+        scores[name] = float(evaluate.scores(pieces)["accuracy"])
+    return scores | {"mean": sum(scores.values()) / len(scores)}
+
+
+def _tests(cell: Cell, source: sources.Source) -> dict[str, Arrays]:
+    """The test data by domain, which stand one after the other."""
+    if cell.config.data.name != "digits-domains":
+        return {cell.config.data.name: source.test}
+    names = list(dict.fromkeys(name.rpartition("-")[0] for name in source.site_names))
+    found, begin = {}, 0
+    for name in names:
+        size = len(experiment.load_source(_with_domain(cell, name)).test)
+        found[name] = Arrays(source.test.x[begin : begin + size], source.test.y[begin : begin + size])
+        begin += size
+    return found
+
+
+def _with_domain(cell: Cell, name: str) -> Any:
+    data = cell.config.data.model_copy(update={"options": cell.config.data.options | {"domains": name}})
+    return cell.config.model_copy(update={"data": data})
+
+
+def _detection(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    del preset
+    by_row = {each.cell.row: each for each in ran}
+    lines = []
+    for row, (needed, indicator) in TABLE3.items():
+        if needed in by_row:
+            each = by_row[needed]
+            lines.append(Measured(row, each.cell.column, _qualities(each.runs, indicator, -1), each.cell.stands_in))
+    return lines
+
+
+def _warmups(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+    """Detection after 1, 2, ... rounds of warm-up."""
+    del preset
+    return [
+        _line(each, _qualities(each.runs, "cells", door), str(opened["round"]))
+        for each in ran
+        for door, opened in enumerate(doors(each.runs[0]))
+    ]
+
+
+def _qualities(runs: Iterable[record.Run], indicator: Indicator, door: int) -> dict[str, list[float | None]]:
+    """Recall, precision and exact match, means over single fits."""
+    found = []
+    for run in runs:
+        verdict = doors(run)[door]["verdict"]
+        scalars = {int(client): each for client, each in verdict["scalars"].items()}
+        vote = fits(indicator, cells_from_json(verdict["cells"]), scalars, TABLE3_SEEDS)
+        found.append(averaged(vote, run.header["noise"]["noisy"]))
+    return {
+        "recall": [_percent(each.recall) for each in found],
+        "precision": [_percent(each.precision) for each in found],
+        "match": [_percent(each.exact) for each in found],
+    }
+
+
+def _line(ran: Ran, values: Mapping[str, list[float | None]], column: str | None = None) -> Measured:
+    return Measured(ran.cell.row, column or ran.cell.column, dict(values), ran.cell.stands_in)
+
+
+def _by_class(recalls: Sequence[Sequence[float]]) -> dict[str, list[float | None]]:
+    """class-0, class-1, ..., and mean: a number per seed."""
+    named = {f"class-{c}": [_percent(recall[c]) for recall in recalls] for c in range(len(recalls[0]))}
+    return named | {"mean": [_percent(float(np.nanmean(recall))) for recall in recalls]}
+
+
+def _recall(run: record.Run) -> list[float]:
+    return next(line["recall"] for line in reversed(run.rounds) if line.get("recall"))
+
+
+def _best(run: record.Run) -> float | None:
+    return record.summary(run.rounds)["best"]
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None or share != share else 100 * share
+
+
+_MEASURES: dict[Shows, Callable[[Preset, Sequence[Ran]], list[Measured]]] = {
+    "accuracy": _accuracy,
+    "balanced": _balanced,
+    "curves": _accuracy,
+    "sweep": _best_only,
+    "prefixes": _prefixes,
+    "histograms": _best_only,
+    "classwise": _classwise,
+    "aggregation": _aggregation,
+    "confusion": _confusion,
+    "drift": _drift,
+    "domains": _domains,
+    "detection": _detection,
+    "warmups": _warmups,
+}

@@ -1,0 +1,142 @@
+"""One identifier from end to end: run what is missing, compare, and leave a table and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedskew import record
+from fedskew.report import pictures, tables
+from fedskew.report.comparison import save_text
+from fedskew.reproduce import cells as running
+from fedskew.reproduce import drawing, measure, sheet, still
+from fedskew.reproduce.catalogue import Cell, Preset
+from fedskew.reproduce.cells import Shelf, Tell
+from fedskew.reproduce.schema import STILL, Scale
+
+TABLE, NUMBERS, FIGURE = "table.md", "table.csv", "figure.png"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out: a table as heading and cells, sentences under it, and the files that were written."""
+
+    preset: Preset
+    scale: Scale
+    heading: list[str]
+    cells: list[list[str]]
+    sentences: list[str]
+    substitutions: list[str]
+    folder: Path
+    files: list[Path]
+
+
+def wanted(
+    preset: Preset, scale: Scale, methods: Sequence[str] = (), seeds: int | None = None, **engine: Any
+) -> list[list[Cell]]:
+    """The runs of each cell, one for each seed; `engine` are settings of the engine and the folder of the data."""
+    count = seeds or (preset.seeds if scale == "paper" else 1)
+    cells = [_equipped(cell, engine) for cell in preset.cells(scale, methods)]
+    return [[cell.seeded(number) for number in range(count)] for cell in cells]
+
+
+def reproduce(
+    preset: Preset,
+    scale: Scale,
+    shelf: Shelf,
+    *,
+    methods: Sequence[str] = (),
+    seeds: int | None = None,
+    jobs: int = 1,
+    tell: Tell | None = None,
+    **engine: Any,
+) -> Outcome:
+    """Run what is missing of a preset, and write table.md, table.csv and figure.png under the shelf's folder."""
+    folder = shelf.out / preset.id / scale
+    if preset.shows in STILL:
+        return _still(preset, scale, folder)
+    groups = wanted(preset, scale, methods, seeds, **engine)
+    found = running.run([cell for group in groups for cell in group], shelf, jobs=jobs, tell=tell)
+    ran = [_ran(group, shelf, found) for group in groups]
+    measured = measure.measured(preset, ran)
+    numbers = sheet.numbers(preset, measured)
+    made = sheet.Sheet(
+        f"{preset.id}, {scale}",
+        numbers,
+        _sentences(preset, scale, ran, numbers),
+        sheet.substitutions([group[0] for group in groups]),
+    )
+    files = [folder / TABLE, folder / NUMBERS]
+    save_text(files[0], sheet.markdown(made))
+    save_text(files[1], sheet.comma_separated(made))
+    picture = drawing.draw(preset, ran, measured, numbers)
+    if picture is not None:
+        files.append(folder / FIGURE)
+        pictures.save(picture, files[-1])
+    return Outcome(preset, scale, *sheet.cells(made), made.sentences, made.substitutions, folder, files)
+
+
+def _sentences(preset: Preset, scale: Scale, ran: Sequence[measure.Ran], numbers: Sequence[sheet.Number]) -> list[str]:
+    said = [preset.note] if preset.note else []
+    if preset.shows in ("accuracy", "balanced", "curves", "prefixes", "drift", "sweep", "domains"):
+        said += sheet.orders(numbers)
+    if any(each.cell.stands_in for each in ran):
+        said.append("Data stand in for the paper's: no printed number is beside them.")
+    elif scale != "paper" and any(number.printed is not None for number in numbers):
+        said.append("Printed numbers are those of the paper's own scale.")
+    return said + (preset.deviations if scale == "paper" else [])
+
+
+def _still(preset: Preset, scale: Scale, folder: Path) -> Outcome:
+    """The tables and pictures that need no run."""
+    files, sentences = [folder / TABLE], [preset.note] if preset.note else []
+    if preset.shows == "partition":
+        drawn = drawing.partitions(preset, scale)
+        files = [folder / (FIGURE if len(drawn) == 1 else f"figure-{task}.png") for task in drawn]
+        for path, picture in zip(files, drawn.values(), strict=True):
+            pictures.save(picture, path)
+        return Outcome(preset, scale, [], [], sentences, [], folder, files)
+    if preset.shows == "counts":
+        made = sheet.Sheet(f"{preset.id}, {scale}", sheet.numbers(preset, still.counts(preset, scale)))
+        compared = [n.difference for n in made.numbers if n.difference is not None]
+        if compared:
+            same = sum(difference == 0 for difference in compared)
+            sentences.append(f"{same} of {len(compared)} entries are those of the paper.")
+        heading, cells = _matrix(made.numbers)
+        files.append(folder / NUMBERS)
+        save_text(files[1], sheet.comma_separated(made))
+    else:
+        heading, cells = still.hyper(preset) if preset.shows == "hyper" else still.printed(preset)
+    text = tables.markdown(heading, cells, numbers=preset.shows == "counts")
+    save_text(files[0], "\n".join([f"# {preset.id}\n", text, *(f"- {each}" for each in sentences)]))
+    return Outcome(preset, scale, heading, cells, sentences, [], folder, files)
+
+
+def _matrix(numbers: Sequence[sheet.Number]) -> tuple[list[str], list[list[str]]]:
+    """Rows and columns as printed."""
+    columns = list(dict.fromkeys(number.column for number in numbers))
+    rows: dict[str, list[str]] = {}
+    for number in numbers:
+        rows.setdefault(number.row, [number.row]).append(f"{number.ours:.0f}")
+    return ["", *columns], list(rows.values())
+
+
+def _ran(group: Sequence[Cell], shelf: Shelf, found: dict[Path, Path]) -> measure.Ran:
+    folders = [found[shelf.place(cell)] for cell in group]
+    starts = [record.read(found[shelf.place(cell.start)]) for cell in group if cell.start is not None]
+    return measure.Ran(group[0], [record.read(folder) for folder in folders], folders, starts)
+
+
+def _equipped(cell: Cell, engine: dict[str, Any]) -> Cell:
+    """The cell with another engine or another folder of data, and so what it starts from."""
+    given = {name: value for name, value in engine.items() if value is not None}
+    folder = given.pop("data_dir", None)
+    config = cell.config.model_copy(
+        update={
+            "engine": cell.config.engine.model_copy(update=given),
+            "data": cell.config.data.model_copy(update={} if folder is None else {"dir": str(folder)}),
+        }
+    )
+    return replace(cell, config=config, start=cell.start and _equipped(cell.start, engine))

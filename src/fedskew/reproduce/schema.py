@@ -1,0 +1,128 @@
+"""What a file of presets may say, checked when it is read."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedskew.errors import UserError
+from fedskew.sections import Section
+
+Scale = Literal["paper", "small", "smoke"]
+SCALES: tuple[Scale, ...] = ("paper", "small", "smoke")
+Origin = Literal["paper", "code", "assumed"]
+#: Of a whole or partial configuration, in the shape of a run's own.
+Settings = dict[str, Any]
+
+Shows = Literal[
+    "accuracy",  # best accuracy, last, and the rounds to FedAvg's best
+    "balanced",  # the same of balanced accuracy
+    "curves",  # accuracy over the rounds
+    "sweep",  # best accuracy over tasks or over the values of one key
+    "prefixes",  # best accuracy among the first rounds
+    "histograms",  # labels seen and labels predicted, round by round
+    "classwise",  # recall of one client's model before and after its local update
+    "aggregation",  # recall of the client models and of their average
+    "confusion",  # of one client's model after its local update
+    "drift",  # how differently client models went
+    "domains",  # accuracy on each domain's test data
+    "detection",  # how well indicators find noisy clients
+    "warmups",  # the same over the rounds of warm-up
+    "partition",  # who holds what, as a picture
+    "counts",  # who holds what, as a table
+    "hyper",  # the hyper-parameters
+    "printed",  # nothing to compute
+]
+#: What needs no training.
+STILL: tuple[Shows, ...] = ("partition", "counts", "hyper", "printed")
+
+
+class Base(Section):
+    protocol: str
+    deviations: list[str] = Field(default_factory=list)
+    paper: Settings
+    small: Settings
+    smoke: Settings
+
+
+class Task(Section):
+    """Data and partition; `like` names a task whose settings hold where this one says nothing."""
+
+    like: str | None = None
+    paper: Settings = Field(default_factory=dict)
+    small: Settings = Field(default_factory=dict)
+    smoke: Settings = Field(default_factory=dict)
+    deviations: list[str] = Field(default_factory=list)
+
+
+class Hyper(Section):
+    """A method with its hyper-parameters, and where each comes from.
+
+    `at` has others for tasks whose names begin so; `rounds`, if among them, are the run's.
+    """
+
+    is_: str | None = Field(default=None, alias="is")
+    usual: Settings = Field(default_factory=dict)
+    source: dict[str, Origin] = Field(default_factory=dict)
+    ledger: list[str] = Field(default_factory=list)
+    at: dict[str, Settings] = Field(default_factory=dict)
+    small: Settings = Field(default_factory=dict)
+    smoke: Settings = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _every_value_has_a_source(self) -> Hyper:
+        if set(self.source) != set(self.usual):
+            missing = sorted(set(self.source) ^ set(self.usual))
+            raise UserError(f"hyper-parameters {missing} have a value or a source but not both; each should have both")
+        for name in {name for values in (*self.at.values(), self.small, self.smoke) for name in values}:
+            if name not in self.usual:
+                raise UserError(f"hyper-parameter '{name}' has no usual value; it should have one")
+        return self
+
+
+class Sweep(Section):
+    """One key over several values: of the configuration, or ``method.NAME``."""
+
+    key: str
+    paper: list[Any]
+    small: list[Any] | None = None
+    smoke: list[Any] | None = None
+
+    def values(self, scale: Scale) -> list[Any]:
+        return getattr(self, scale) or self.paper
+
+
+class Start(Section):
+    """The trained model that every run of a preset begins with."""
+
+    method: str
+    task: str
+
+
+class Asked(Section):
+    """A preset as it is written: ``{task}`` in its id stands for one preset each, ``{paper}`` for one per paper."""
+
+    id: str
+    shows: Shows = "accuracy"
+    tasks: list[str] = Field(default_factory=list)
+    methods: list[str] = Field(default_factory=list)
+    papers: dict[str, list[str]] = Field(default_factory=dict)
+    figures: dict[str, str] = Field(default_factory=dict)
+    also: list[str] = Field(default_factory=list)
+    seeds: int = Field(default=1, ge=1)
+    sweep: Sweep | None = None
+    prefixes: list[int] = Field(default_factory=list)
+    first_rounds: int | None = None
+    start: Start | None = None
+    client: int | None = None
+    paper: Settings = Field(default_factory=dict)
+    note: str = ""
+
+
+class File(Section):
+    paper: str
+    base: Base
+    tasks: dict[str, Task]
+    methods: dict[str, Hyper]
+    presets: list[Asked]

@@ -1,0 +1,190 @@
+"""Our numbers beside the printed ones: the difference, the order of methods, and what was changed to get there."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from statistics import fmean, pstdev
+
+from fedskew.config import RunConfig
+from fedskew.report import tables
+from fedskew.reproduce import published
+from fedskew.reproduce.catalogue import Cell, Preset
+from fedskew.reproduce.measure import Measured
+
+#: Measures by which a smaller number is the better one.
+_SMALLER = ("drift",)
+#: Measures that count.
+_WHOLE = ("reached", "samples")
+
+
+@dataclass(frozen=True)
+class Number:
+    """One measure of one place."""
+
+    row: str
+    column: str
+    measure: str
+    ours: float | None = None
+    std: float | None = None
+    seeds: int = 0
+    printed: float | None = None
+    printed_std: float | None = None
+    note: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.ours is None or self.printed is None else self.ours - self.printed
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table, and sentences under it."""
+
+    title: str
+    numbers: list[Number]
+    sentences: list[str] = field(default_factory=list)
+    substitutions: list[str] = field(default_factory=list)
+
+
+def numbers(preset: Preset, measured: Sequence[Measured]) -> list[Number]:
+    """Beside each of our numbers the printed one, if the data are the paper's own."""
+    found = []
+    for each in measured:
+        printed = published.look_up(preset.table, each.row, each.column)
+        beside = published.NOTHING if each.stands_in else printed
+        for measure, values in each.values.items():
+            known = [value for value in values if value is not None]
+            found.append(
+                Number(
+                    each.row,
+                    each.column,
+                    measure,
+                    fmean(known) if known else None,
+                    pstdev(known) if len(known) > 1 else None,
+                    len(known),
+                    beside.values.get(measure),
+                    beside.values.get("std") if measure == "best" else None,
+                    _note(beside),
+                )
+            )
+    return found
+
+
+def _note(printed: published.Printed) -> str:
+    return "impossible as printed" if printed.impossible else "Failed, as printed" if printed.failed else ""
+
+
+def orders(found: Sequence[Number]) -> list[str]:
+    """For each column the methods from best to worst, the paper's order, and the pairs that changed places."""
+    sentences = []
+    measure = found[0].measure if found else ""
+    for column in dict.fromkeys(each.column for each in found):
+        ranked = {e.row: e for e in found if e.column == column and e.measure == measure and e.ours is not None}
+        if len(ranked) < 2:
+            continue
+        sign = 1 if measure in _SMALLER else -1
+        ours = sorted(ranked, key=lambda row: sign * (ranked[row].ours or 0.0))
+        sentences.append(f"{column}: ours {' > '.join(ours)}")
+        known = [row for row in ranked if ranked[row].printed is not None]
+        theirs = sorted(known, key=lambda row: sign * (ranked[row].printed or 0.0))
+        if len(theirs) > 1:
+            turned = [f"{b} over {a}" for a, b in combinations(theirs, 2) if ours.index(b) < ours.index(a)]
+            pairs = len(theirs) * (len(theirs) - 1) // 2
+            last = f"of {pairs} pairs {len(turned)} are turned round" + (f": {', '.join(turned)}" if turned else "")
+            sentences.append(f"{column}: printed {' > '.join(theirs)}; {last}")
+    return sentences
+
+
+def substitutions(cells: Sequence[Cell]) -> list[str]:
+    """Every setting in which the runs differ from the paper's scale, with the rows it holds for."""
+    rows: dict[str, list[str]] = {}
+    for cell in cells:
+        before, after = (_flat(_plain(config)) for config in (cell.printed, cell.config))
+        for key in sorted({*before, *after}):
+            if before.get(key) != after.get(key):
+                rows.setdefault(f"{key}: {_shown(before.get(key))} -> {_shown(after.get(key))}", []).append(cell.row)
+    everywhere = {cell.row for cell in cells}
+    return [
+        change if set(named) == everywhere else f"{change} ({', '.join(dict.fromkeys(named))})"
+        for change, named in rows.items()
+    ]
+
+
+def _plain(config: RunConfig) -> dict[str, object]:
+    return config.model_dump(exclude={"seed"})
+
+
+def _flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else str(value)
+
+
+# ---- as text --------------------------------------------------------------------------------------------------------
+
+
+def cells(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
+    """The heading and the cells: a line for each method and column, a group of cells for each measure."""
+    columns = list(dict.fromkeys(each.column for each in sheet.numbers))
+    measures = list(dict.fromkeys(each.measure for each in sheet.numbers))
+    compared = {each.measure for each in sheet.numbers if each.printed is not None}
+    places = list(dict.fromkeys((each.column, each.row) for each in sheet.numbers))
+    at = {(each.column, each.row, each.measure): each for each in sheet.numbers}
+    noted = any(each.note for each in sheet.numbers)
+    heading = ["setting"] * (len(columns) > 1) + ["method"]
+    for measure in measures:
+        heading += [measure] + (["printed", "difference"] if measure in compared else [])
+    body = []
+    for column, row in places:
+        line = [column] * (len(columns) > 1) + [row]
+        for measure in measures:
+            each = at.get((column, row, measure), Number(row, column, measure))
+            line.append(_number(each.ours, each.std, digits=0 if measure in _WHOLE else 2))
+            if measure in compared:
+                line += [_number(each.printed, each.printed_std), _signed(each.difference)]
+        notes = dict.fromkeys(at[column, row, m].note for m in measures if (column, row, m) in at)
+        body.append(line + (["; ".join(filter(None, notes))] if noted else []))
+    return heading + ["note"] * noted, body
+
+
+def _number(value: float | None, spread: float | None = None, digits: int = 2) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.2f}"
+
+
+def markdown(sheet: Sheet) -> str:
+    """The table, the sentences, and the substitutions."""
+    parts = [f"# {sheet.title}\n"]
+    if sheet.numbers:
+        parts.append(tables.markdown(*cells(sheet)))
+    parts += [f"- {sentence}" for sentence in sheet.sentences]
+    if sheet.substitutions:
+        parts += ["\nIn place of the paper's:\n", *(f"- `{each}`" for each in sheet.substitutions)]
+    return "\n".join(parts) + "\n"
+
+
+def comma_separated(sheet: Sheet) -> str:
+    """A line for each number, for programs."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["column", "row", "measure", "ours", "std", "seeds", "printed", "printed_std", "difference", "note"]
+    )
+    for n in sheet.numbers:
+        known = (n.ours, n.std, n.seeds, n.printed, n.printed_std, n.difference)
+        writer.writerow([n.column, n.row, n.measure, *("" if value is None else value for value in known), n.note])
+    return text.getvalue()

@@ -1,0 +1,43 @@
+"""Tables that need no training, because they say what is set or what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedskew.reproduce import facts, published
+from fedskew.reproduce.catalogue import Preset, arguments_of
+from fedskew.reproduce.measure import Measured
+from fedskew.reproduce.schema import Scale
+
+
+def counts(preset: Preset, scale: Scale) -> list[Measured]:
+    """Who holds what: classes downwards, clients across."""
+    held = facts.counts(preset.config(scale, preset.tasks[0]))
+    stands_in = preset.config(scale, preset.tasks[0]).data.name != preset.config("paper", preset.tasks[0]).data.name
+    return [
+        Measured(f"class-{label}", f"client-{client}", {"samples": [float(number)]}, stands_in)
+        for label, numbers in enumerate(held.T)
+        for client, number in enumerate(numbers)
+    ]
+
+
+def hyper(preset: Preset) -> tuple[list[str], list[list[str]]]:
+    """Heading and cells: for each method and task our values, where they come from, and what is printed."""
+    return ["method", "setting", "ours", "source", "ledger", "printed"], [list(line) for line in _hyper(preset)]
+
+
+def _hyper(preset: Preset) -> Iterator[tuple[str, ...]]:
+    for method in preset.methods:
+        known = preset.file.methods[method]
+        for task in preset.tasks:
+            values = arguments_of(known, "paper", task)
+            ours = ",".join(f"{name}={value:g}" for name, value in values.items()) or "None"
+            sources = ", ".join(dict.fromkeys(known.source.values())) or "none needed"
+            printed = published.look_up(preset.table, method, task).text or "–"
+            yield method, task, ours, sources, " ".join(known.ledger), printed
+
+
+def printed(preset: Preset) -> tuple[list[str], list[list[str]]]:
+    """Heading and cells of a table that nothing can be computed for."""
+    table = published.tables()[preset.table]
+    return ["", *table.columns], [[row, *cells.split()] for row, cells in table.rows.items()]

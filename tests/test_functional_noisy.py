@@ -264,7 +264,7 @@ def test_an_unknown_variant_is_refused() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(extremes(vacant_targets=True), st.sampled_from([0.0, 0.3, 1.0]))
+@given(extremes(vacant_targets=False), st.sampled_from([0.0, 0.3, 1.0]))
 def test_finite(d: Draw, u: float) -> None:
     mixed = {
         variant: (lambda z, d, v=variant: L.sharpened_nll(z, d.zg, d.y, torch.tensor(u), v))

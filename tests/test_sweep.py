@@ -92,6 +92,7 @@ def test_the_same_seed_draws_the_same_trials_and_another_others() -> None:
     other = names(*asked, base=RunConfig(seed=1))
     assert not set(other[0]) & set(names(*asked)[0])
     assert [len(some) for some in other] == [5, 5]
+    assert [some[:5] for some in names(*asked[:2], 8)] == names(*asked)  # more draws keep those that were made
 
 
 def test_draws_from_a_grid_never_repeat() -> None:
@@ -285,7 +286,7 @@ def test_the_folder_has_pages_that_need_nothing_else(whole: tuple[Path, dict[str
         shown = f"{100 * row['validation']:.2f}"
         assert shown in page and f"| {shown} |" in text
         assert f"{100 * row['test']:.2f}" in page and f"Trials of {row['method']}" in text
-    assert "25 % of every client's own training data (seeds 0, 1)" in text and "by seeds 2, which no trial had" in text
+    assert "25 % of every client's own training data (seeds 0, 1)" in text and "of seeds 2, which no trial had" in text
 
 
 def test_scores_that_are_missing_rank_last_and_are_dashes() -> None:
@@ -299,7 +300,7 @@ def test_scores_that_are_missing_rank_last_and_are_dashes() -> None:
     assert report.ranking(row) == (["place", "mu", "validation %"], [["1", "1", "60.00 ± 10.00"], ["2", "2", "–"]])
     found = {"validation": 0.2, "seeds": [0, 1], "fresh_seeds": [], "methods": [row]}
     assert report.winners(found)[1] == [["a", "2", "mu=1", "60.00", "–", "–"]]
-    assert "no run has looked at the test set yet" in report.markdown(found)
+    assert "the test set was not looked at yet" in report.markdown(found)
     assert report.html(found).startswith("<!doctype html>")
     assert sweep._mean([0.9, None]) is None and math.isclose(sweep._mean([0.5, 0.7]) or 0, 0.6)
 

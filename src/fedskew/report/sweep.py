@@ -48,7 +48,9 @@ def explanation(found: Mapping[str, Any]) -> str:
     budget = len(found["methods"][0]["trials"])
     chosen = f"the best of {budget} trials on {100 * found['validation']:g} % of every client's own training data"
     fresh = ", ".join(map(str, found["fresh_seeds"]))
-    told = f"the test set by seeds {fresh}, which no trial had" if fresh else "no run has looked at the test set yet"
+    told = (
+        f"the test columns are of seeds {fresh}, which no trial had" if fresh else "the test set was not looked at yet"
+    )
     return (
         f"Each method's values are {chosen} (seeds {', '.join(map(str, found['seeds']))}); {told}. Accuracies are "
         "means of the last ten rounds. The chosen trial's own score is the largest of several, and so too good."

@@ -31,7 +31,9 @@ BELOW: dict[str, set[str]] = {
     "face": L0 | {"data", "parts", "methods", "experiment", "report", "track"},
     "space": L0 | {"methods", "face"},
     "sweep": L0 | {"experiment", "report", "face", "space"},
-    "cli": L0 | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep"},
+    "reproduce": L0 | {"data", "models", "detection", "methods", "work", "experiment", "report"},
+    "cli": L0
+    | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep", "reproduce"},
     "__main__": {"cli"},
 }
 #: within the lowest layer

@@ -161,5 +161,6 @@ def _begun(config: RunConfig, client: int | None, start: Path) -> tuple[RunConfi
     if client is None:
         return config, experiment.Given(source, module)
     shard = site.shards.shard(client, source.train.x)
-    alone = replace(source, train=Arrays(shard.x, shard.y), sites=None, site_names=(), groups=None)
+    own = Arrays(shard.x[shard.index], shard.y)
+    alone = replace(source, train=own, sites=None, site_names=(), groups=None)
     return config.model_copy(update={"partition": Partition(name="iid", clients=1)}), experiment.Given(alone, module)

@@ -67,11 +67,8 @@ def _classwise(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured],
 
 def _aggregation(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
     del preset, ran, measured
-    lines: dict[str, dict[str, float]] = {}
-    for number in numbers:
-        place, _, name = number.column.partition(" ")
-        if number.ours is not None and name != "mean":
-            lines.setdefault(f"{number.row}, {place}", {})[name.removeprefix("class-")] = number.ours
+    shown = _by_row(numbers, "recall")
+    lines = {row: {c.removeprefix("class-"): v for c, v in each.items() if c != "mean"} for row, each in shown.items()}
     return figures.lines(lines, "class", "recall, %")
 
 

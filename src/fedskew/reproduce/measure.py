@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from fedskew.reproduce.catalogue import Cell, Preset
 from fedskew.reproduce.schema import Shows
 from fedskew.types import Arrays
 
-#: The fits of FedNoRo's table 3, and what each of its rows looks at in which run.
-TABLE3_SEEDS = 10_000
+#: What each row of FedNoRo's table 3 looks at, in which run.
 TABLE3: dict[str, tuple[str, Indicator]] = {
     "lid": ("without-la", "lid"),
     "conf": ("without-la", "confidence"),
@@ -33,12 +32,16 @@ TABLE3: dict[str, tuple[str, Indicator]] = {
 
 @dataclass(frozen=True)
 class Ran:
-    """A cell with its runs, one for each seed; `starts` are the runs that they began with."""
+    """A cell with its runs, one for each seed; `starts` are the runs that they began with.
+
+    `fits` are the mixtures that a detection is judged by.
+    """
 
     cell: Cell
     runs: list[record.Run]
     folders: list[Path]
     starts: list[record.Run] = field(default_factory=list)
+    fits: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -118,15 +121,15 @@ def _drift(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
 def _classwise(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     """Recall by class: of the model that was sent, and of the client's after its work."""
     several = len(preset.tasks) > 1
-    lines = []
-    for number, each in enumerate(ran):
-        shown = {each.cell.row: each.runs} | ({"global": each.starts} if number == 0 else {})
-        for row, runs in reversed(shown.items()):
-            recalls = [_recall(run) for run in runs]
-            for name, values in _by_class(recalls).items():
-                column = f"{each.cell.column} {name}" if several and row != "global" else name
-                lines.append(Measured(row, column, {"recall": values}, each.cell.stands_in))
+    lines = _by_class("global", ran[0], ran[0].starts)
+    for each in ran:
+        row = f"{each.cell.row}, {each.cell.column}" if several else each.cell.row
+        lines += _by_class(row, each, each.runs)
     return lines
+
+
+def _by_class(row: str, ran: Ran, runs: Sequence[record.Run]) -> list[Measured]:
+    return _recalls(row, ran, [_recall(run) for run in runs])
 
 
 def _aggregation(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
@@ -135,10 +138,16 @@ def _aggregation(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     lines = []
     for each in ran:
         clients = [np.nanmean([c["recall"] for c in run.rounds[-1]["clients"]], axis=0).tolist() for run in each.runs]
-        for place, recalls in {"clients": clients, "global": [_recall(run) for run in each.runs]}.items():
-            for name, values in _by_class(recalls).items():
-                lines.append(_line(each, {"recall": values}, f"{place} {name}"))
+        lines += _recalls(f"{each.cell.row}, clients", each, clients)
+        lines += _by_class(f"{each.cell.row}, global", each, each.runs)
     return lines
+
+
+def _recalls(row: str, ran: Ran, recalls: Sequence[Sequence[float]]) -> list[Measured]:
+    """class-0, class-1, ..., and mean: a number per seed."""
+    named = {f"class-{c}": [_percent(recall[c]) for recall in recalls] for c in range(len(recalls[0]))}
+    named["mean"] = [_percent(float(np.nanmean(recall))) for recall in recalls]
+    return [Measured(row, name, {"recall": values}, ran.cell.stands_in) for name, values in named.items()]
 
 
 def _confusion(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
@@ -203,7 +212,7 @@ def _detection(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     for row, (needed, indicator) in TABLE3.items():
         if needed in by_row:
             each = by_row[needed]
-            lines.append(Measured(row, each.cell.column, _qualities(each.runs, indicator, -1), each.cell.stands_in))
+            lines.append(Measured(row, each.cell.column, _qualities(each, indicator, -1), each.cell.stands_in))
     return lines
 
 
@@ -211,19 +220,19 @@ def _warmups(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     """Detection after 1, 2, ... rounds of warm-up."""
     del preset
     return [
-        _line(each, _qualities(each.runs, "cells", door), str(opened["round"]))
+        _line(each, _qualities(each, "cells", door), str(opened["round"]))
         for each in ran
         for door, opened in enumerate(doors(each.runs[0]))
     ]
 
 
-def _qualities(runs: Iterable[record.Run], indicator: Indicator, door: int) -> dict[str, list[float | None]]:
+def _qualities(ran: Ran, indicator: Indicator, door: int) -> dict[str, list[float | None]]:
     """Recall, precision and exact match, means over single fits."""
     found = []
-    for run in runs:
+    for run in ran.runs:
         verdict = doors(run)[door]["verdict"]
         scalars = {int(client): each for client, each in verdict["scalars"].items()}
-        vote = fits(indicator, cells_from_json(verdict["cells"]), scalars, TABLE3_SEEDS)
+        vote = fits(indicator, cells_from_json(verdict["cells"]), scalars, ran.fits)
         found.append(averaged(vote, run.header["noise"]["noisy"]))
     return {
         "recall": [_percent(each.recall) for each in found],
@@ -234,12 +243,6 @@ def _qualities(runs: Iterable[record.Run], indicator: Indicator, door: int) -> d
 
 def _line(ran: Ran, values: Mapping[str, list[float | None]], column: str | None = None) -> Measured:
     return Measured(ran.cell.row, column or ran.cell.column, dict(values), ran.cell.stands_in)
-
-
-def _by_class(recalls: Sequence[Sequence[float]]) -> dict[str, list[float | None]]:
-    """class-0, class-1, ..., and mean: a number per seed."""
-    named = {f"class-{c}": [_percent(recall[c]) for recall in recalls] for c in range(len(recalls[0]))}
-    return named | {"mean": [_percent(float(np.nanmean(recall))) for recall in recalls]}
 
 
 def _recall(run: record.Run) -> list[float]:

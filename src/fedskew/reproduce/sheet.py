@@ -19,6 +19,7 @@ from fedskew.reproduce.measure import Measured
 _SMALLER = ("drift",)
 #: Measures that count.
 _WHOLE = ("reached", "samples")
+_MANY = 8
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,14 @@ def orders(found: Sequence[Number]) -> list[str]:
             continue
         sign = 1 if measure in _SMALLER else -1
         ours = sorted(ranked, key=lambda row: sign * (ranked[row].ours or 0.0))
-        sentences.append(f"{column}: ours {' > '.join(ours)}")
+        sentences.append(f"{column}, ours from best to worst: {', '.join(ours)}")
         known = [row for row in ranked if ranked[row].printed is not None]
         theirs = sorted(known, key=lambda row: sign * (ranked[row].printed or 0.0))
         if len(theirs) > 1:
             turned = [f"{b} over {a}" for a, b in combinations(theirs, 2) if ours.index(b) < ours.index(a)]
             pairs = len(theirs) * (len(theirs) - 1) // 2
             last = f"of {pairs} pairs {len(turned)} are turned round" + (f": {', '.join(turned)}" if turned else "")
-            sentences.append(f"{column}: printed {' > '.join(theirs)}; {last}")
+            sentences.append(f"{column}, as printed: {', '.join(theirs)}; {last}")
     return sentences
 
 
@@ -133,9 +134,14 @@ def _shown(value: object) -> str:
 
 
 def cells(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
-    """The heading and the cells: a line for each method and column, a group of cells for each measure."""
+    """The heading and the cells: a line for each method and column, a group of cells for each measure.
+
+    One measure of many columns is shown as it is printed, and printed numbers stand below ours.
+    """
     columns = list(dict.fromkeys(each.column for each in sheet.numbers))
     measures = list(dict.fromkeys(each.measure for each in sheet.numbers))
+    if len(measures) == 1 and len(columns) > _MANY:
+        return _matrix(sheet.numbers, columns)
     compared = {each.measure for each in sheet.numbers if each.printed is not None}
     places = list(dict.fromkeys((each.column, each.row) for each in sheet.numbers))
     at = {(each.column, each.row, each.measure): each for each in sheet.numbers}
@@ -154,6 +160,16 @@ def cells(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
         notes = dict.fromkeys(at[column, row, m].note for m in measures if (column, row, m) in at)
         body.append(line + (["; ".join(filter(None, notes))] if noted else []))
     return heading + ["note"] * noted, body
+
+
+def _matrix(found: Sequence[Number], columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    lines: dict[str, dict[str, str]] = {}
+    for each in found:
+        digits = 0 if each.measure in _WHOLE else 2
+        lines.setdefault(each.row, {})[each.column] = _number(each.ours, each.std, digits)
+        if each.printed is not None:
+            lines.setdefault(f"{each.row}, printed", {})[each.column] = _number(each.printed, each.printed_std, digits)
+    return ["", *columns], [[row, *(line.get(column, "–") for column in columns)] for row, line in lines.items()]
 
 
 def _number(value: float | None, spread: float | None = None, digits: int = 2) -> str:

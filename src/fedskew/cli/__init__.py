@@ -11,6 +11,7 @@ from fedskew.cli.data import data
 from fedskew.cli.detection import detect
 from fedskew.cli.failures import Group
 from fedskew.cli.noise import noise
+from fedskew.cli.reproduce import reproduce
 from fedskew.cli.showing import card, methods, partition, report
 from fedskew.cli.sweep import sweep
 from fedskew.cli.track import track
@@ -31,6 +32,7 @@ for command in (
     compare,
     sweep,
     resume,
+    reproduce,
     watch,
     report,
     methods,

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from fedskew import record
 from fedskew.errors import UserError
@@ -157,10 +157,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         # A page elsewhere can have its name point here, and would then be allowed to read; it cannot change this line.
-        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in ("127.0.0.1", "localhost"):
+        if self.headers.get("Host", "").partition(":")[0] not in ("127.0.0.1", "localhost"):
             return self._answer(403, "text/plain", "This address is for the same machine only.\n")
-        asked = urlsplit(self.path)
-        _, token, *rest = asked.path.split("/")
+        path, _, query = self.path.partition("?")
+        token, *rest = path.removeprefix("/").split("/")
         if not secrets.compare_digest(token.encode(), self.server.token.encode()) or rest not in ([""], ["news"]):
             return self._answer(
                 404, "text/plain", "There is nothing here; the whole address was printed at the start.\n"
@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
             seen = self.server.watched.look()
             return self._answer(200, "text/html", page.assemble(seen.drawn, "news", seen.cursor, seen.states))
         try:
-            news = self._wait(parse_qs(asked.query)["cursor"][0])
+            news = self._wait(parse_qs(query)["cursor"][0])
         except (KeyError, ValueError, TypeError, AttributeError):
             return self._answer(400, "text/plain", "The cursor is not one of ours; load the page again.\n")
         return self._answer(200, "application/json", _compact(news))

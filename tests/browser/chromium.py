@@ -14,7 +14,7 @@ from pathlib import Path
 from select import select
 from typing import Any
 
-PATIENCE = 60.0
+PATIENCE = 30.0
 
 
 class Browser:
@@ -40,11 +40,16 @@ class Browser:
         os.close(theirs_out)
         self._out, self._in = ours_out, ours_in
         self._rest, self._number = b"", 0
+        self._shown: str | None = None
         self.events: list[dict[str, Any]] = []
 
     def page(self, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
+        """A new tab in place of the one before, because what is not in front is neither drawn nor hears the mouse."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        if self._shown is not None:
+            self.call("Target.closeTarget", targetId=self._shown)
+        self._shown = target
         return Page(self, session, width, height, dark)
 
     def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
@@ -87,6 +92,8 @@ class Page:
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
+        self.call("Page.bringToFront")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
 
@@ -109,7 +116,7 @@ class Page:
     def until(self, script: str, seconds: float = PATIENCE) -> None:
         """Wait for an expression to be true."""
         deadline = time.monotonic() + seconds
-        while not self.read(script):
+        while not self.read(f"!!({script})"):
             assert time.monotonic() < deadline, script
             time.sleep(0.05)
 

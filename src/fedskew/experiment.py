@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import shutil
 import time
@@ -15,12 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from fedskew import config as configuration
-from fedskew import evidence, record
+from fedskew import evidence, record, resolve
 from fedskew.config import RunConfig
 from fedskew.data import augment, shards, sources
 from fedskew.data import partition as partitions
@@ -33,7 +31,6 @@ from fedskew.models import registry as networks
 from fedskew.parts import compose
 from fedskew.parts.protocol import whole
 from fedskew.parts.stages import Method
-from fedskew.sections import Noise
 from fedskew.types import Spec, Task, Tree
 from fedskew.work import checkpoint, server
 from fedskew.work.annotate import Shelf, Tell
@@ -99,7 +96,7 @@ class Result:
 def shards_for(config: RunConfig, source: sources.Source) -> shards.Shards:
     """Who holds what."""
     wanted = config.partition
-    options = _partition_options(wanted)
+    options = resolve.partition_options(wanted)
     if wanted.name == "natural":
         if source.sites is None:
             raise UserError(f"partition 'natural': data set '{source.name}' has no sites; name another partition")
@@ -109,23 +106,6 @@ def shards_for(config: RunConfig, source: sources.Source) -> shards.Shards:
     seed = config.seed if wanted.seed is None else wanted.seed
     parts = partitions.partition(source.train.y.numpy(), source.classes, wanted.clients, wanted.name, seed, **options)
     return shards.make(source, parts)
-
-
-def _partition_options(wanted: configuration.Partition) -> dict[str, Any]:
-    needed = configuration.PARTITION_NEEDS[wanted.name]
-    options: dict[str, Any] = {} if needed is None else {needed: getattr(wanted, needed)}
-    if wanted.name == "explicit":
-        path = Path(str(wanted.lists))
-        try:
-            options["lists"] = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise UserError(f"partition.lists: '{path}' is not a JSON file of index lists ({error})") from None
-    for name, key in {"dirichlet": "min_size", "quantity": "paired", "bernoulli_dirichlet": "p"}.items():
-        if wanted.name == name:
-            options[key] = getattr(wanted, key)
-    if wanted.legacy:
-        options["legacy"] = True
-    return options
 
 
 def load_source(config: RunConfig) -> sources.Source:
@@ -138,7 +118,7 @@ def prepare(
     config: RunConfig, given: Given = NOTHING, tell: Tell = lambda sentence: None
 ) -> tuple[Site, sources.Source, Spec]:
     """Everything a run needs, before its first round; `tell` hears how far the training of annotators is."""
-    _check_device(config.engine.device)
+    resolve.check_device(config.engine.device)
     source = given.source or load_source(config)
     shape = tuple(source.train.x.shape[1:])
     task = Task(source.classes, shape, config.partition.clients)
@@ -157,7 +137,7 @@ def prepare(
         replay=config.cohort.replay == "fedntd",
         **config.local.model_dump(),
     )
-    spec = _spec(config, source)
+    spec = resolve.spec(config, source)
 
     def build(wanted: Spec, seed: int = config.seed) -> nn.Module:
         if wanted == spec and given.module is not None:
@@ -179,19 +159,11 @@ def prepare(
     if config.noise.kind != "none":
         seed = config.seed if config.noise.seed is None else config.noise.seed
         annotating = replace(site, build=partial(build, seed=seed), _nets={})
-        wanted, shelf, room = _beside_data(config), given.shelf or Shelf(), partial(_class_room, config)
+        wanted, shelf, room = resolve.noise(config), given.shelf or Shelf(), partial(_class_room, config)
         site.shards, site.ledger = mislabel(annotating, source, spec, wanted, seed, shelf, room, tell)
     if config.evaluate.validation is not None:
         site, source = hold_back(site, source, config.evaluate.validation, config.seed)
     return site, source, spec
-
-
-def _beside_data(config: RunConfig) -> Noise:
-    """The noise with the files that it names looked up in the data folder, if they are not found as they are named."""
-    folder = config.data.dir or os.environ.get("FEDSKEW_DATA") or "."
-    named = {key: getattr(config.noise, key) for key in ("labels", "soft_labels", "matrix")}
-    found = {key: str(Path(folder, path)) for key, path in named.items() if path and not Path(path).exists()}
-    return config.noise.model_copy(update={key: path for key, path in found.items() if Path(path).exists()})
 
 
 def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]:
@@ -199,28 +171,6 @@ def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]
     name = "inline" if config.engine.name == "wire" else config.engine.name
     engine = config.engine.model_copy(update={"name": name})
     return _engine(config.model_copy(update={"engine": engine}), site, Store(), NOTHING)
-
-
-def _check_device(name: str) -> None:
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
-        raise UserError(f"engine.device is '{name}', which torch cannot use here; 'cpu' always works") from None
-
-
-def _spec(config: RunConfig, source: sources.Source) -> Spec:
-    name, shape = config.model.name, source.train.x.shape[1:]
-    if name == "auto":
-        images = "cnn2" if len(shape) == 3 and shape[1] >= 28 else "mlp"
-        name = "fasttext" if source.vocab else images
-    args = dict(config.model.args) | ({"head": config.model.head} if config.model.head and ":" in name else {})
-    if source.vocab and networks.takes(name, "vocab"):
-        args = {"vocab": source.vocab} | args
-        if isinstance(args["vocab"], int) and args["vocab"] < source.vocab:
-            raise UserError(
-                f"model.args.vocab is {args['vocab']}, but the data has {source.vocab} tokens; leave it out"
-            )
-    return Spec(name, args)
 
 
 def run(

@@ -1,0 +1,67 @@
+"""What the words of a configuration stand for, here: options, files, a network."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedskew.config import PARTITION_NEEDS, Partition, RunConfig
+from fedskew.data.sources import Source
+from fedskew.errors import UserError
+from fedskew.models import registry as networks
+from fedskew.sections import Noise
+from fedskew.types import Spec
+
+
+def partition_options(wanted: Partition) -> dict[str, Any]:
+    """What a partition is given beside labels, clients and a seed."""
+    needed = PARTITION_NEEDS[wanted.name]
+    options: dict[str, Any] = {} if needed is None else {needed: getattr(wanted, needed)}
+    if wanted.name == "explicit":
+        path = Path(str(wanted.lists))
+        try:
+            options["lists"] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(f"partition.lists: '{path}' is not a JSON file of index lists ({error})") from None
+    for name, key in {"dirichlet": "min_size", "quantity": "paired", "bernoulli_dirichlet": "p"}.items():
+        if wanted.name == name:
+            options[key] = getattr(wanted, key)
+    if wanted.legacy:
+        options["legacy"] = True
+    return options
+
+
+def noise(config: RunConfig) -> Noise:
+    """The noise with the files that it names looked up in the data folder, if they are not found as they are named."""
+    folder = config.data.dir or os.environ.get("FEDSKEW_DATA") or "."
+    named = {key: getattr(config.noise, key) for key in ("labels", "soft_labels", "matrix")}
+    found = {key: str(Path(folder, path)) for key, path in named.items() if path and not Path(path).exists()}
+    return config.noise.model_copy(update={key: path for key, path in found.items() if Path(path).exists()})
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that torch cannot use here."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"engine.device is '{name}', which torch cannot use here; 'cpu' always works") from None
+
+
+def spec(config: RunConfig, source: Source) -> Spec:
+    """The network that is meant; for text it is told the vocabulary."""
+    name, shape = config.model.name, source.train.x.shape[1:]
+    if name == "auto":
+        images = "cnn2" if len(shape) == 3 and shape[1] >= 28 else "mlp"
+        name = "fasttext" if source.vocab else images
+    args = dict(config.model.args) | ({"head": config.model.head} if config.model.head and ":" in name else {})
+    if source.vocab and networks.takes(name, "vocab"):
+        args = {"vocab": source.vocab} | args
+        if isinstance(args["vocab"], int) and args["vocab"] < source.vocab:
+            raise UserError(
+                f"model.args.vocab is {args['vocab']}, but the data has {source.vocab} tokens; leave it out"
+            )
+    return Spec(name, args)

@@ -153,7 +153,6 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         # A page elsewhere can have its name point here, and would then be allowed to read; it cannot change this line.

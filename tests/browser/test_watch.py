@@ -2,60 +2,82 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from fedskew import record, watch
-from tests.browser.chromium import Browser
+import pytest
 
-ROUNDS = 60
+from fedskew import record, watch
+from tests.browser.chromium import PATIENCE, Browser
+
+ROUNDS = 40
 STATE = "document.querySelector('#state b')?.textContent"
 LAST = "+document.querySelector('#state li').textContent.match(/: (\\d+) of/)[1]"
 
+# Loads everything once; then each line is a command for a child that can be killed alone.
+NURSERY = """
+import json, os, sys
+import fedskew.experiment
+from fedskew.cli import main
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        main(json.loads(line))
+    print(child, flush=True)
+    os.waitpid(child, 0)
+"""
 
-def fedskew(*arguments: str | Path) -> subprocess.Popen[bytes]:
-    words = [str(argument) for argument in arguments]
-    return subprocess.Popen([sys.executable, "-m", "fedskew.cli", *words], stdout=-3, stderr=-3)
+
+@pytest.fixture
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", NURSERY], stdin=-1, stdout=-1, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        yield process
+        process.kill()
 
 
-def test_a_run_is_followed_through_kill_and_resume(browser: Browser, tmp_path: Path) -> None:
+def begin(nursery: subprocess.Popen[str], *arguments: str | Path | int) -> int:
+    """Start a command, and give its process."""
+    assert nursery.stdin and nursery.stdout
+    print(json.dumps([*map(str, arguments)]), file=nursery.stdin, flush=True)
+    while not (line := nursery.stdout.readline().strip()).isdigit():
+        assert nursery.poll() is None, line
+    return int(line)
+
+
+def test_a_run_is_followed_through_kill_and_resume(
+    browser: Browser, nursery: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "HOLD", 2.0)
     folder = tmp_path / "run"
-    running = fedskew(
-        "run",
-        "--out",
-        folder,
-        "--engine",
-        "inline",
-        "--clients",
-        4,
-        "--epochs",
-        1,
-        "--rounds",
-        ROUNDS,
-        "--per-round",
-        2,
-    )
+    small = ("--engine", "inline", "--clients", 4, "--per-round", 2, "--epochs", 1, "--rounds", ROUNDS)
+    running = begin(nursery, "run", "--out", folder, *small)
+    deadline = time.monotonic() + PATIENCE
     while not (folder / record.NAME).exists():
-        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     with watch.Server(watch.Watched([folder])) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
+        page = browser.page()
         try:
-            page = browser.page()
             page.open(server.address)
             page.until(f"{STATE} === 'running' && {LAST} >= 2 && document.querySelector('#chart .line')")
             page.read("window.mark = 1")  # which a reload would take away
-            running.kill()
-            running.wait()
+            os.kill(running, signal.SIGKILL)
             page.until(f"{STATE} === 'dead'")
-            killed = page.read(LAST)
-            assert 2 <= killed < ROUNDS, "killed too late to be resumed"
-            running = fedskew("resume", folder)
+            assert 2 <= page.read(LAST) < ROUNDS, "killed too late to be resumed"
+            begin(nursery, "resume", folder)
             page.until(f"{STATE} === 'running'")
             page.until(f"{STATE} === 'finished'")
-            assert running.wait() == 0
 
             found = record.read(folder)
             page.hover("#chart", 0.999)
@@ -67,8 +89,6 @@ def test_a_run_is_followed_through_kill_and_resume(browser: Browser, tmp_path: P
             assert page.complaints == []
             assert all(each.startswith((server.address, "data:")) for each in page.requests)
         finally:
-            running.kill()
-            running.wait()
             server.shutdown()
             thread.join()
     page.until(f"{STATE} === 'lost'")

@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: run test test-all lint docs clean
+.PHONY: run test test-all check-report lint docs clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,6 +22,10 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 2>&1 | tee test-all.log
+
+check-report: $(INSTALLED)
+	$(BIN)/fedskew report runs/demo -o runs/demo/report.html
+	$(BIN)/python -m tests.browser.opens runs/demo/report.html
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -177,9 +177,16 @@ def test_report_makes_pages_of_finished_and_unfinished_runs() -> None:
     succeed("report", "mine", "-o", "page.md")
     assert Path("page.md").read_text().startswith("# fedavg on digits")
     assert succeed("report", "mine", "-o", "-", "--format", "csv").startswith("run,seed,round")
+    succeed("report", "mine", "-o", "page.png")
+    assert Path("page.png").read_bytes().startswith(b"\x89PNG")
     record = Path("mine/record.jsonl")
     record.write_bytes(record.read_bytes()[:-100])
     assert "ends in the middle" in succeed("report", "mine", "-o", "-", "--format", "md")
+
+
+def test_watch_of_nothing_is_one_sentence() -> None:
+    assert "'nothing' holds no run" in complaint("watch", "nothing")
+    assert "70000 is not in the range" in complaint("watch", ".", "--port", "70000")
 
 
 def test_methods_lists_what_is_known() -> None:

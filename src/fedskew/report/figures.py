@@ -29,6 +29,7 @@ def histograms(panels: Mapping[str, Matrix]) -> Figure:
         image = axes.imshow(shares, aspect="auto", cmap="Blues", interpolation="nearest", extent=edges, vmin=0)
         axes.set_title(title, fontsize=10, color=INK)
         axes.set_ylabel("class")
+        axes.locator_params("x", integer=True)
         axes.tick_params(length=0, colors=INK)
         bar = figure.colorbar(image, ax=axes, pad=0.01)
         bar.set_label("% of the round", color=INK)
@@ -43,7 +44,7 @@ def recalls(
     """Recall by class, %, before (outlines) and after a local update, a panel each; colours tell what a client has."""
     wide = 2.4 + 0.3 * len(before)
     figure = _figure(wide * min(3, len(after)), 3.2 * -(-len(after) // 3))
-    grid = figure.subplots(-(-len(after) // 3), min(3, len(after)), squeeze=False, sharey=True).flat
+    grid = list(figure.subplots(-(-len(after) // 3), min(3, len(after)), squeeze=False, sharey=True).flat)
     for number, (axes, (name, values)) in enumerate(zip(grid, after.items(), strict=False)):
         groups = groups_of(counts[name])
         for group, colour in zip(GROUPS, GROUP_COLOURS, strict=True):
@@ -54,7 +55,7 @@ def recalls(
         axes.set_xlabel("class")
         axes.set_ylim(0, 105)
         _clean(axes)
-    for axes in list(grid)[len(after) :]:
+    for axes in grid[len(after) :]:
         axes.set_visible(False)
     figure.axes[0].set_ylabel("recall, %")
     figure.legend(frameon=False, ncols=3, loc="outside lower center", fontsize=9)

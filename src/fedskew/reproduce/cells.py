@@ -6,9 +6,10 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class Shelf:
 
     def finished(self, cells: Iterable[Cell], weights: bool = False) -> dict[Path, Path]:
         """Where finished runs are, by the place of their cell; with `weights`, only those that left some."""
-        older = {told: folder for told, folder in self._older() if not weights or _has_weights(folder)}
+        older = {told: folder for told, folder in self._older.items() if not weights or _has_weights(folder)}
         found = {}
         for cell in cells:
             here, scores = self.place(cell), cell.config.evaluate.clients
@@ -70,12 +71,15 @@ class Shelf:
                 found[here] = there
         return found
 
-    def _older(self) -> Iterator[tuple[tuple[str, bool], Path]]:
-        for folder in self.records:
-            for path in sorted(folder.rglob(record.NAME)):
-                config = _config_of(path)
-                if config is not None and is_finished(path.parent):
-                    yield (identity(config), config.evaluate.clients), path.parent
+    @cached_property
+    def _older(self) -> dict[tuple[str, bool], Path]:
+        """Finished runs by what they are, and by whether client models were scored."""
+        found = {}
+        for path in (path for folder in self.records for path in sorted(folder.rglob(record.NAME))):
+            config = _config_of(path)
+            if config is not None and is_finished(path.parent):
+                found[identity(config), config.evaluate.clients] = path.parent
+        return found
 
 
 def is_finished(folder: Path) -> bool:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from fedskew.config import RunConfig
 from fedskew.data import cache
 from fedskew.models import registry as networks
-from fedskew.reproduce.facts import DATA
+from fedskew.reproduce import facts
 from fedskew.types import Spec
 from fedskew.work.site import one_thread
 
@@ -81,16 +81,16 @@ class Clock:
 
 def key(config: RunConfig) -> str:
     """Network, batch and shape."""
-    return f"{config.model.name} {config.local.batch} {'x'.join(map(str, DATA[config.data.name].shape))}"
+    return f"{config.model.name} {config.local.batch} {'x'.join(map(str, facts.of(config).shape))}"
 
 
 def measured(config: RunConfig, repeats: int = 3) -> float:
     """Seconds of a step on one core, the median of some."""
-    facts = DATA[config.data.name]
-    classes, batch = len(facts.classes), config.local.batch
+    known = facts.of(config)
+    classes, batch = len(known.classes), config.local.batch
     with one_thread():
-        net = networks.build(Spec(config.model.name, {}), classes, facts.shape, seed=0)
-        x = torch.zeros(batch, *facts.shape, dtype=torch.int64 if len(facts.shape) == 1 else torch.float32)
+        net = networks.build(Spec(config.model.name, {}), classes, known.shape, seed=0)
+        x = torch.zeros(batch, *known.shape, dtype=torch.int64 if len(known.shape) == 1 else torch.float32)
         taken = []
         for _ in range(repeats + 1):
             began = time.perf_counter()
@@ -101,11 +101,11 @@ def measured(config: RunConfig, repeats: int = 3) -> float:
 
 def steps(config: RunConfig) -> float:
     """Steps of FedAvg that a run costs: training with the method's passes, and a forward pass over the test data."""
-    facts, local, clients = DATA[config.data.name], config.local, config.partition.clients
+    known, local, clients = facts.of(config), config.local, config.partition.clients
     asked = config.per_round or clients
-    training = local.epochs * (facts.train * asked / clients / local.batch + asked / 2)
+    training = local.epochs * (known.train * asked / clients / local.batch + asked / 2)
     factor = max(PASSES.get(name, 1.0) for name in re.findall(r"[a-z][a-z-]*", config.method))
-    scored = facts.test / local.batch / 3 * (1 + asked * config.evaluate.clients)
+    scored = known.test / local.batch / 3 * (1 + asked * config.evaluate.clients)
     return config.rounds * (factor * training + scored / config.evaluate.every)
 
 

@@ -36,17 +36,32 @@ DATA: dict[str, Facts] = {
     "cinic10": Facts((9000,) * 10, 90_000, (3, 32, 32)),
     "tiny-imagenet": Facts((500,) * 200, 10_000, (3, 64, 64)),
     "ag-news": Facts((30_000,) * 4, 7_600, (200,)),
-    "digits-domains": Facts((62_053,) * 10, 48_000, (3, 32, 32)),
     "ich": Facts(_ICH, 20_391, (3, 128, 128)),
     "isic2019": Facts(_ISIC, 7_600, (3, 224, 224)),
     "npz": Facts((228, 359, 769, 80, 779, 4693, 99), 2_005, (3, 28, 28)),
     "digits": Facts((144,) * 10, 357, (1, 8, 8)),
 }
 
+#: Training and test samples of the domains of digits-domains.
+DOMAINS = {"mnist": (60_000, 10_000), "usps": (7_291, 2_007), "svhn": (73_257, 26_032), "synthdigits": (479_400, 9_553)}
+#: Files of AG News other than the whole one.
+PARTS = {"train_subset.csv": Facts((5772, 3902, 3998, 5882), 7_600, (200,))}
+
+
+def of(config: RunConfig) -> Facts:
+    """Of the data that a run is made on, as far as its options say."""
+    options = config.data.options
+    if config.data.name == "digits-domains":
+        names = str(options.get("domains", ",".join(DOMAINS))).split(",")
+        train, test = (sum(DOMAINS[name][part] for name in names) for part in (0, 1))
+        share = float(options.get("fraction", 1.0))
+        return Facts((round(train * share / 10),) * 10, test, (3, 32, 32))
+    return PARTS.get(str(options.get("train")), DATA[config.data.name])
+
 
 def counts(config: RunConfig) -> np.ndarray:
     """Samples of each class, [clients, classes]: partitions look at how many there are of a class, not at which."""
-    held = DATA[config.data.name].classes
+    held = of(config).classes
     classes = np.arange(len(held))
     labels = np.repeat(classes, held)
     blank = sources.from_arrays(np.zeros((len(labels), 1)), labels, np.zeros((len(held), 1)), classes)

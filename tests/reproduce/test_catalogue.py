@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from fedskew.errors import UserError
+from fedskew.methods import registry
+from fedskew.reproduce import catalogue
+from fedskew.reproduce.catalogue import find, presets
+from fedskew.reproduce.schema import SCALES, STILL, Hyper
+
+SETTINGS = [
+    "mnist-shard-2", "cifar10-shard-2", "cifar10-shard-3", "cifar10-shard-5", "cifar10-shard-10", "cifar100-shard-10",
+    "cinic10-shard-2", "mnist-lda-0.1", "cifar10-lda-0.05", "cifar10-lda-0.1", "cifar10-lda-0.3", "cifar10-lda-0.5",
+    "cifar100-lda-0.1", "cinic10-lda-0.1",
+]  # fmt: skip
+DIRICHLET = [f"{data}-dir-{b}" for data in ("mnist", "cifar10", "cifar100", "tiny") for b in ("0.5", "0.1", "0.05")]
+QUANTITY = ["cifar10-quantity-2", "cifar100-quantity-20", "tiny-quantity-40"]
+BACKBONES = [f"{net}-dir-{b}" for net in ("resnet18", "resnet32", "mobilenetv2") for b in ("0.1", "0.05")]
+ICH = [f"ich-rho{rho}-eta{eta}" for rho in ("0.2", "0.3", "0.4", "0.6") for eta in ("0.3-0.5", "0.5-0.7")]
+
+#: the specification's list of what one command each should regenerate
+IDS = [
+    "fedlmd/table1/cifar10-lda-0.05", "fedlmd/table2/cifar10-lda-0.05", "fedlmd/table5/cifar10-lda-0.5",
+    "fedlmd/table6",
+    *(f"fedlmd/table{number}/{cell}" for number in (3, 7) for cell in SETTINGS),
+    *(f"fedlmd/table4/{net}" for net in ("cnn2", "mobilenet", "resnet8")),
+    "fedlmd/fig2/cifar10-lda-0.05", "fedlmd/fig4/cifar10-lda-0.05", "fedlmd/fig5/shard", "fedlmd/fig5/lda",
+    *(f"fedlmd/fig6/cifar10-lda-{alpha}" for alpha in ("0.05", "0.3", "0.5")),
+    "fedlmd/fig7/epochs", "fedlmd/fig7/clients", "fedlmd/fig8/switch", "fedlmd/fig9/tau", "fedlmd/fig9/beta",
+    *(f"fedlmd/fig10/partition-{alpha}" for alpha in ("0.05", "0.3", "0.5")),
+    *(f"{paper}/table1/{cell}" for paper in ("feded", "fedvls") for cell in DIRICHLET),
+    *(f"{paper}/table2/{cell}" for paper in ("feded", "fedvls") for cell in QUANTITY),
+    *(f"{paper}/table3/{cell}" for paper in ("feded", "fedvls") for cell in BACKBONES),
+    *(f"feded/table{number}" for number in (4, 5, 6, 7)),
+    *(f"fedvls/table{number}" for number in (4, 5, 6, 7, 10, 12, 14, 15, 16, 17)),
+    *(f"fedvls/table11/agnews-{cell}" for cell in ("dir-0.1", "dir-0.05", "quantity-2")),
+    *(f"fedvls/table13/{d}-dir-{b}" for d in ("cifar10", "cifar100", "tiny") for b in ("0.1", "0.05")),
+    *(f"fedvls/fig{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9)), *(f"feded/fig{n}" for n in (1, 3, 4, 5, 6)),
+    *(f"fednoro/table1/{cell}" for cell in ["ich-clean", *ICH]),
+    *(f"fednoro/table2/isic-{cell}" for cell in ("clean", "rho0.4-eta0.5-0.7", "rho0.6-eta0.5-0.7")),
+    *(f"fednoro/table3/ich-rho{rho}-eta0.3-0.5" for rho in ("0.3", "0.4")),
+    "fednoro/table4/ich-rho0.4-eta0.3-0.5", "fednoro/table4/isic-rho0.6-eta0.5-0.7", "fednoro/table5",
+    "fednoro/fig3/ich-partition", "fednoro/fig3/isic-partition", "fednoro/fig4/ich-rho0.4-eta0.3-0.5-t1sweep",
+    *(f"fednoro/table{number}/ham10000-rho0.4-eta0.5-0.7" for number in (1, 3, 4)), "fednoro/table1/ham10000-clean",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wanted", IDS)
+def test_every_identifier_of_the_specification_is_there(wanted: str) -> None:
+    assert find(wanted)
+
+
+@pytest.mark.parametrize("preset", presets().values(), ids=lambda preset: preset.id)
+def test_a_preset_builds_at_every_scale(preset: catalogue.Preset) -> None:
+    """Configurations are checked as they are made; methods are built; each value has a source."""
+    for scale in SCALES:
+        cells = preset.cells(scale)
+        assert bool(cells) == (preset.shows not in STILL)
+        for cell in cells:
+            assert registry.build(cell.config.method).expression == cell.config.method
+            if scale == "smoke":
+                assert cell.config.data.name == "digits" and cell.config.rounds <= 3
+        places = [(cell.row, cell.column) for cell in cells]
+        assert len(set(places)) == len(places)
+
+
+def test_the_paper_s_scale_of_a_cell_by_hand() -> None:
+    """FedLMD's section 5.1 and table 6, and the seeds of its code."""
+    (preset, _), *_ = find("fedlmd/table1/cifar10-lda-0.05")
+    config = next(cell.config for cell in preset.cells("paper") if cell.row == "fedlmd")
+    assert config.method == "fedlmd(beta=2.0, tau=3.0)"
+    assert (config.rounds, config.per_round, config.seed, config.model.name) == (200, 10, 2022, "cnn2")
+    assert (config.partition.name, config.partition.alpha, config.partition.clients) == ("dirichlet", 0.05, 100)
+    assert config.partition.legacy and config.partition.seed == 19940817 and config.cohort.replay == "fedntd"
+    assert (config.local.epochs, config.local.batch, config.local.lr, config.local.lr_decay) == (5, 50, 0.01, 0.99)
+    assert config.data.augment == "fedlmd-cifar10" and config.local.weight_decay == 1e-5
+
+
+def test_hyper_parameters_follow_the_data() -> None:
+    def method(wanted: str, row: str) -> str:
+        (preset, _), *_ = find(wanted)
+        return next(cell.config.method for cell in preset.cells("paper") if cell.row == row)
+
+    assert method("fedvls/table1/cifar10-dir-0.1", "fedvls") == "fedvls(statistics='batch')"
+    assert method("fedvls/table1/tiny-dir-0.1", "fedvls") == "fedvls(lam=0.5, statistics='batch')"
+    assert method("fednoro/table1/ich-rho0.4-eta0.5-0.7", "fedprox") == "fedprox"
+    assert method("fednoro/table2/isic-rho0.4-eta0.5-0.7", "fedprox") == "fedprox(mu=0.1)"
+    assert method("fednoro/table1/ham10000-rho0.4-eta0.5-0.7", "fednoro") == "fednoro"
+
+
+def test_rounds_among_the_hyper_parameters_are_the_run_s() -> None:
+    (preset, _), *_ = find("fednoro/table1/ham10000-rho0.4-eta0.5-0.7")
+    rounds = {cell.row: cell.config.rounds for cell in preset.cells("paper")}
+    assert rounds["fedcorr"] == 28 and rounds["fedavg"] == 30
+
+
+def test_other_data_forget_the_options_of_the_first() -> None:
+    (preset, _), *_ = find("fedvls/table14")
+    paper, smoke = (preset.cells(scale)[0].config for scale in ("paper", "smoke"))  # type: ignore[arg-type]
+    assert paper.data.options == {"alpha": 0.1, "seed": 1} and paper.partition.alpha is None
+    assert smoke.data.options == {} and smoke.partition.alpha == 0.1
+
+
+def test_a_cell_on_other_data_stands_in() -> None:
+    (preset, _), *_ = find("fedlmd/table3/cifar100-lda-0.1")
+    assert not preset.cells("paper")[0].stands_in and preset.cells("small")[0].stands_in
+    (preset, _), *_ = find("fedlmd/table3/cifar10-lda-0.1")
+    assert not preset.cells("small")[0].stands_in and preset.cells("smoke")[0].stands_in
+
+
+def test_a_local_update_is_one_round_from_a_trained_model() -> None:
+    (preset, _), *_ = find("fedvls/table12")
+    cell = preset.cells("paper")[-1]
+    assert cell.config.rounds == 1 and cell.client == 0
+    assert cell.start is not None and cell.start.config.rounds == 100 and cell.start.config.method == "fedavg"
+    assert cell.seeded(2).start.config.seed == cell.seeded(2).config.seed == 3  # type: ignore[union-attr]
+
+
+def test_a_sweep_has_a_column_for_each_value() -> None:
+    (preset, _), *_ = find("fedlmd/fig8/switch")
+    cells = preset.cells("paper")
+    assert [cell.column for cell in cells] == ["0", "25", "50", "75", "100", "125", "150", "175", "200"]
+    assert cells[0].config.method == "fedlmd(beta=2.0, tau=3.0)"
+    assert cells[1].config.method == "fedlmd(beta=2.0, tau=3.0, teacher_from=25)"
+    (preset, _), *_ = find("fedvls/fig4/clients")
+    assert [cell.config.partition.clients for cell in preset.cells("paper", ["fedavg"])] == [10, 20, 30, 50]
+
+
+def test_names_are_found_in_several_ways() -> None:
+    assert [preset.id for preset, _ in find("fedvls/fig5")] == ["fedvls/fig1"]
+    assert len(find("fedlmd/table3")) == 14
+    assert find("fedlmd/table1/cifar10-lda-0.05/fedntd")[0][1] == ("fedntd",)
+    assert {preset.id for preset, _ in find("fedvls/fig8")} == {
+        f"fedvls/fig4/{x}" for x in ("participation", "epochs", "clients")
+    }
+
+
+def test_what_is_not_there_is_said() -> None:
+    with pytest.raises(UserError, match="there is no table or figure 'fedlmd/table8'"):
+        find("fedlmd/table8")
+    (preset, _), *_ = find("fedlmd/table1")
+    with pytest.raises(UserError, match="has no method 'fedprox'"):
+        preset.cells("smoke", ["fedprox"])
+
+
+def test_a_value_without_a_source_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"\['mu'\] have a value or a source but not both"):
+        Hyper.model_validate({"usual": {"mu": 1.0}})
+    with pytest.raises(ValidationError, match="'tau' has no usual value"):
+        Hyper.model_validate({"usual": {"mu": 1.0}, "source": {"mu": "paper"}, "small": {"tau": 2.0}})

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedskew.reproduce import costs, facts
+from fedskew.reproduce.catalogue import find, presets
+
+MINUTES = 60
+
+
+def test_steps_are_counted_by_hand() -> None:
+    config = find("fedlmd/table1/cifar10-lda-0.05")[0][0].cells("paper")[0].config
+    # a round: 10 clients of 500 samples on average, 5 epochs: 5 (50000 * 10 / 100 / 50 + 10 / 2) = 525 steps, the half
+    # batch of each client included; and 10000 / 50 batches of the test data forwards only: 200 / 3
+    assert costs.steps(config) == pytest.approx(200 * (525 + 200 / 3))
+
+
+def test_a_second_pass_and_scored_clients_cost_more() -> None:
+    cells = {cell.row: cell.config for cell in find("fedvls/table1/mnist-dir-0.1")[0][0].cells("paper")}
+    # 5 (60000 / 64 + 10 / 2) steps a round; 11 models scored on 10000 / 64 batches
+    training, scored = 5 * (60000 / 64 + 5), 10000 / 64 / 3 * 11
+    assert costs.steps(cells["fedavg"]) == pytest.approx(50 * (training + scored))
+    assert costs.steps(cells["fedsam"]) == pytest.approx(50 * (2 * training + scored))
+    assert costs.steps(cells["fedvls"]) == pytest.approx(50 * (4 / 3 * training + scored))
+
+
+def test_every_step_has_a_stored_time() -> None:
+    for preset in presets().values():
+        for scale in ("paper", "small", "smoke"):
+            for cell in preset.cells(scale):  # type: ignore[arg-type]
+                assert costs.key(cell.config) in costs.STORED, preset.id
+
+
+def test_no_small_cell_takes_more_than_fifteen_minutes_on_two_cores() -> None:
+    for preset in presets().values():
+        for cell in preset.cells("small"):
+            taken = costs.STORED[costs.key(cell.config)] * costs.steps(cell.config) / 2
+            assert taken <= 15 * MINUTES, (preset.id, cell.row, cell.column, taken / MINUTES)
+
+
+def test_a_measured_step_is_kept(tmp_path: Path) -> None:
+    config = find("fedlmd/table1/cifar10-lda-0.05")[0][0].cells("smoke")[0].config
+    path = tmp_path / "deep" / "times.json"
+    assert costs.Clock(path).step(config) == (costs.STORED[costs.key(config)], False)
+    measured = costs.Clock(path, measure=True).step(config)
+    assert measured is not None and measured[1] and 0 < measured[0] < 1
+    assert costs.Clock(path).step(config) == measured
+
+
+def test_a_damaged_file_of_times_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "times.json"
+    path.write_text("{")
+    config = find("fedlmd/table1/cifar10-lda-0.05")[0][0].cells("smoke")[0].config
+    found = costs.seconds([config, config], costs.Clock(path))
+    assert found is not None and not found[1]
+
+
+def test_partitions_are_exact_without_the_data() -> None:
+    # the replays of the specification: FedNTD's seed, 100 clients; and FedNoRo's golden sizes on ICH
+    counts = facts.counts(find("fedlmd/fig10/partition-0.5")[0][0].config("paper", "cifar10-lda-0.5"))
+    assert counts[0].tolist() == [239, 14, 136, 15, 0, 0, 31, 19, 185, 0]
+    assert (counts.sum(1).min(), counts.sum(1).max()) == (134, 1004)
+    ich = facts.counts(find("fednoro/fig3/ich-partition")[0][0].config("paper", "ich-clean"))
+    assert ich.sum(1).tolist()[:6] == [1509, 1723, 3402, 1671, 3789, 3059]
+    assert ich[0].tolist() == [88, 325, 440, 179, 477] and ich[19].tolist() == [79, 288, 8, 163, 200]

@@ -1,0 +1,163 @@
+"""Measures and tables by hand, on records made by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from fedskew.reproduce import measure, sheet
+from fedskew.reproduce.catalogue import Cell, Preset, find
+from fedskew.reproduce.measure import Measured, Ran
+
+from ..report import fakes
+
+
+def preset_of(wanted: str) -> Preset:
+    return find(wanted)[0][0]
+
+
+def ran(cell: Cell, *accuracies: list[float | None], **extra: object) -> Ran:
+    return Ran(cell, [fakes.run(each, **extra) for each in accuracies], [Path()])
+
+
+def test_speed_ups_are_all_rounds_over_the_first_that_reached_fedavg_s_best() -> None:
+    preset = preset_of("fedlmd/table1/cifar10-lda-0.05")
+    cells = {cell.row: cell for cell in preset.cells("paper")}
+    lines = measure.measured(
+        preset,
+        [
+            ran(cells["fedavg"], [0.1, 0.3, 0.2]),
+            ran(cells["fedntd"], [0.2, 0.3, 0.4]),
+            ran(cells["fedkd"], [0.1, 0.2, 0.25]),
+        ],
+    )
+    found = {line.row: line.values for line in lines}
+    # FedAvg's best is 0.3; fedntd has it in round 2, so 200 / 2; fedkd never
+    assert found["fedavg"] == {"best": [30.0], "last": [20.0], "speedup": [1.0], "reached": [2.0]}
+    assert found["fedntd"]["speedup"] == [100.0] and found["fedntd"]["reached"] == [2.0]
+    assert found["fedkd"]["speedup"] == [None] and found["fedkd"]["reached"] == [None]
+
+
+def test_the_target_is_that_of_the_same_seed() -> None:
+    preset = preset_of("fedlmd/table1/cifar10-lda-0.05")
+    cells = {cell.row: cell for cell in preset.cells("paper")}
+    lines = measure.measured(preset, [ran(cells["fedavg"], [0.5], [0.1]), ran(cells["fedlmd"], [0.2, 0.2], [0.2, 0.2])])
+    assert lines[1].values["reached"] == [None, 1.0]
+
+
+def test_without_fedavg_nothing_is_reached() -> None:
+    preset = preset_of("fedlmd/table5/cifar10-lda-0.5")
+    assert set(measure.measured(preset, [ran(preset.cells("paper")[0], [0.5])])[0].values) == {"best", "last"}
+
+
+def test_prefixes_are_shares_of_the_run() -> None:
+    preset = preset_of("fedvls/table16")
+    cell = preset.cells("small")[0]  # 5 rounds in the place of 100: prefixes of 2, 3 and 4
+    lines = measure.measured(preset, [ran(cell, [0.1, 0.2, 0.3, 0.4, 0.5])])
+    assert [(line.column, line.values["best"]) for line in lines] == [
+        ("40-cifar10-dir-0.1", [pytest.approx(20)]),
+        ("60-cifar10-dir-0.1", [pytest.approx(30)]),
+        ("80-cifar10-dir-0.1", [pytest.approx(40)]),
+    ]
+
+
+def test_drift_is_that_of_the_last_round() -> None:
+    preset = preset_of("fedvls/table17")
+    assert measure.measured(preset, [ran(preset.cells("paper")[0], [0.1, 0.2], drift_diversity=7.0)])[0].values == {
+        "drift": [7.0]
+    }
+
+
+def test_recall_of_an_absent_class_is_none_and_left_out_of_the_mean() -> None:
+    preset = preset_of("fedvls/table12")
+    cell = preset.cells("paper")[0]
+    each = Ran(cell, [fakes.run([0.1])], [Path()], [fakes.run([0.2])])  # recall 0.5, nan, 1.0
+    found = {(line.row, line.column): line.values["recall"] for line in measure.measured(preset, [each])}
+    assert found["fedavg", "class-0"] == [50.0] and found["fedavg", "class-1"] == [None]
+    assert found["fedavg", "mean"] == found["global", "mean"] == [75.0]
+
+
+NTD, LMD, AVG = (
+    Measured(row, "cifar10-lda-0.05", {"best": values})
+    for row, values in {"fedntd": [48.0, 50.0], "fedlmd": [47.0, 47.0], "fedavg": [33.02]}.items()
+)
+
+
+def test_numbers_stand_beside_the_printed_ones() -> None:
+    ntd, lmd, avg = sheet.numbers(preset_of("fedlmd/table1/cifar10-lda-0.05"), [NTD, LMD, AVG])
+    # mean of 48 and 50, whose population deviation is 1; printed 47.01
+    assert (ntd.ours, ntd.std, ntd.seeds, ntd.printed) == (49.0, 1.0, 2, 47.01)
+    assert ntd.difference == pytest.approx(1.99)
+    assert (avg.std, avg.difference) == (None, 0.0)
+    assert lmd.printed == 50.45
+
+
+def test_printed_deviations_come_with_their_numbers() -> None:
+    (number,) = sheet.numbers(preset_of("fedlmd/table7/cifar10-lda-0.05"), [LMD])
+    assert (number.printed, number.printed_std) == (50.18, 0.97)
+
+
+def test_stand_ins_have_no_printed_number() -> None:
+    here = Measured("fedlmd", "cifar10-lda-0.05", {"best": [50.0]}, stands_in=True)
+    (number,) = sheet.numbers(preset_of("fedlmd/table1/cifar10-lda-0.05"), [here])
+    assert number.printed is None and number.difference is None
+
+
+def test_failed_and_impossible_cells_are_said() -> None:
+    nova = Measured("fednova", "cifar10-lda-0.05", {"best": [20.0]})
+    assert sheet.numbers(preset_of("fedlmd/table3/cifar10-lda-0.05"), [nova])[0].note == "Failed, as printed"
+    rofl = Measured("rofl", "ich-rho0.3-eta0.3-0.5", {"best": [20.0]})
+    preset = preset_of("fednoro/table1/ich-rho0.3-eta0.3-0.5")
+    assert sheet.numbers(preset, [rofl])[0].note == "impossible as printed"
+
+
+def test_the_order_says_which_pairs_are_turned_round() -> None:
+    found = sheet.numbers(preset_of("fedlmd/table1/cifar10-lda-0.05"), [NTD, LMD, AVG])
+    ours, printed = sheet.orders(found)
+    assert ours == "cifar10-lda-0.05, ours from best to worst: fedntd, fedlmd, fedavg"
+    # printed: fedlmd 50.45, fedntd 47.01, fedavg 33.02
+    assert printed.endswith("fedlmd, fedntd, fedavg; of 3 pairs 1 are turned round: fedntd over fedlmd")
+
+
+def test_less_drift_is_better() -> None:
+    lines = [Measured(row, "cifar10-dir-0.1", {"drift": [value]}) for row, value in (("fedavg", 9.0), ("fedvls", 2.0))]
+    ours, printed = sheet.orders(sheet.numbers(preset_of("fedvls/table17"), lines))
+    assert ours.endswith("fedvls, fedavg") and printed.endswith("of 1 pairs 0 are turned round")
+
+
+def test_every_substitution_is_listed_with_whom_it_holds_for() -> None:
+    preset = preset_of("fednoro/table1/ich-rho0.4-eta0.3-0.5")
+    assert sheet.substitutions(preset.cells("paper")) == []
+    changes = sheet.substitutions(preset.cells("small"))
+    assert "data.name: ich -> npz" in changes and "model.name: resnet18-imagenet -> resnet8" in changes
+    assert "rounds: 100 -> 18 (fedcorr, fedcorr-la)" in changes
+    assert "method: fedlsr(t_w=20) -> fedlsr(t_w=4) (fedlsr)" in changes
+
+
+def test_the_table_as_text() -> None:
+    found = sheet.numbers(preset_of("fedlmd/table1/cifar10-lda-0.05"), [NTD, AVG])
+    made = sheet.Sheet("title", found, ["a sentence"], ["rounds: 200 -> 15"])
+    assert sheet.cells(made) == (
+        ["method", "best", "printed", "difference"],
+        [["fedntd", "49.00 ± 1.00", "47.01", "+1.99"], ["fedavg", "33.02", "33.02", "+0.00"]],
+    )
+    text = sheet.markdown(made)
+    assert "| fedntd | 49.00 ± 1.00 | 47.01 | +1.99 |" in text and "- `rounds: 200 -> 15`" in text
+    first = next(csv.DictReader(io.StringIO(sheet.comma_separated(made))))
+    assert first["row"] == "fedntd" and float(first["ours"]) == 49.0 and first["printed_std"] == ""
+
+
+def test_one_measure_of_many_columns_is_a_matrix() -> None:
+    values = [Measured("fedavg", f"class-{c}", {"recall": [float(c)]}) for c in range(10)]
+    heading, cells = sheet.cells(sheet.Sheet("", sheet.numbers(preset_of("fedvls/table12"), values)))
+    assert heading == ["", *(f"class-{c}" for c in range(10))]
+    assert cells[0][:3] == ["fedavg", "0.00", "1.00"] and cells[1][:5] == [
+        "fedavg, printed",
+        "0.00",
+        "0.00",
+        "0.00",
+        "44.10",
+    ]

@@ -151,7 +151,7 @@ def test_scores_that_are_not_numbers(tmp_path: Path) -> None:
     assert [row[1] for row in curves(text)["runs"][0]["rows"]] == [0.5, "nan"]
     assert "accuracy of the global model is not a number in 1 of 2 rounds" in words(text)
     assert "test loss of the global model is not a number in 2 of 2 rounds" in words(text)
-    assert "fedavg 1 50.00 wins NaN" in words(text)
+    assert "fedavg 1 50.00 – NaN" in words(text)
 
 
 def test_rounds_without_a_model_to_evaluate(tmp_path: Path) -> None:

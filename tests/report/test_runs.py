@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fedskew import record
 from fedskew.errors import UserError
 from fedskew.report import comparison, runs
 from tests.report import fakes
@@ -52,3 +53,17 @@ def test_a_record_without_a_header_is_called_by_its_folder(tmp_path: Path) -> No
     (tmp_path / "mine" / "record.jsonl").write_text("")
     (loaded,) = runs.read([tmp_path / "mine"])
     assert (loaded.name, loaded.state) == ("mine", "stopped after 0 of unknown rounds")
+
+
+def test_a_run_that_is_going_is_told_from_one_that_stopped(tmp_path: Path) -> None:
+    folder = fakes.write(tmp_path / "run", [0.5], end=False)
+    writer = record.Writer.append_to(folder / record.NAME, (folder / record.NAME).stat().st_size)
+    (loaded,) = runs.read([folder])
+    assert loaded.state == "going, now after 1 of 3 rounds"
+    writer.close()
+    assert loaded.state == "stopped after 1 of 3 rounds"
+
+
+def test_a_run_that_is_named_twice_is_meant_once(tmp_path: Path) -> None:
+    folder = fakes.write(tmp_path / "run", [0.5])
+    assert [each.path for each in runs.read([tmp_path, folder])] == [folder]

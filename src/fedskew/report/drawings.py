@@ -20,8 +20,8 @@ def partition(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
     """Who holds what: dots while they can be told apart, else a heat map."""
     if len(counts) <= FEW_CLIENTS and len(counts[0]) <= FEW_CLASSES:
         return dots(counts, labels)
-    alt = f"Samples of {len(counts):,} clients (across) and {len(counts[0]):,} classes (down)"
-    return f'<img class="heat" alt="{alt}" src="{heat(np.asarray(counts).T.tolist())}">'
+    said = f"{len(counts):,} clients across, {len(counts[0]):,} classes down; the more samples, the stronger"
+    return f'<img class="heat" alt="{said}" src="{heat(np.asarray(counts).T.tolist())}"><p class="soft">{said}.</p>'
 
 
 def dots(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> str:

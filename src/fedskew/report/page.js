@@ -12,7 +12,7 @@ const SHAPES = [
 ];
 const style = (group) => ({
   colour: `var(--c${group % 7})`,
-  dash: DASHES[Math.floor(group / 7 + group) % DASHES.length],
+  dash: DASHES[(group % 7 + Math.floor(group / 7)) % DASHES.length],
   shape: SHAPES[group % SHAPES.length],
 });
 const escaped = (text) => text.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);

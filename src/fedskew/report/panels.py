@@ -92,8 +92,8 @@ def setting(each: Loaded) -> dict[str, str]:
         f"{len(data['labels'])} classes",
         "partition": ", ".join([partition["name"], *shown, f"{partition['clients']:,} clients"]),
         "rounds": f"{config['rounds']:,}, {per_round:,} clients in each",
-        "local work": f"{local['epochs']} epochs, batches of {local['batch']}, {local['optimiser']} with rate "
-        f"{local['lr']}, momentum {local['momentum']}, weight decay {local['weight_decay']}",
+        "local work": f"{local['epochs']} epoch{'s' * (local['epochs'] != 1)}, batches of {local['batch']}, "
+        f"{local['optimiser']} with rate {local['lr']}, momentum {local['momentum']}, weight decay {local['weight_decay']}",
         "network": f"{model['name']}, {model['parameters']:,} parameters",
         "precision": config["engine"]["precision"],
     }
@@ -141,7 +141,7 @@ def standings(task: Task) -> Table:
             spread, won = each.spread[measure], task.winner(measure) is each
             std = spread.std if len(each.runs) > 1 else None
             row.append(Cell(percent(spread.mean, std), shade=_share(spread.mean), bold=won))
-            row.append(Cell("wins") if won else _behind(each.behind[measure]))
+            row.append(Cell("wins") if won and len(task.standings) > 1 else _behind(each.behind[measure]))
         if target is not None:
             found = [record.first_reaching(one.run.rounds, target) for one in each.runs]
             row.append(" / ".join("–" if index is None else str(index + 1) for index in found))

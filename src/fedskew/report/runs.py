@@ -37,10 +37,12 @@ class Loaded:
 
     @property
     def state(self) -> str:
-        """Whether it came to its end."""
+        """Whether it came to its end, or still goes on."""
         if self.run.end is not None:
             return "finished"
-        return f"stopped after {len(self.run.rounds)} of {self.config.get('rounds', 'unknown')} rounds"
+        going = record.has_writer(self.path / record.NAME if self.path.is_dir() else self.path)
+        rounds = f"{len(self.run.rounds)} of {self.config.get('rounds', 'unknown')} rounds"
+        return f"{'going, now' if going else 'stopped'} after {rounds}"
 
 
 def read(paths: Iterable[Path]) -> list[Loaded]:

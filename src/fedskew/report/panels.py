@@ -93,7 +93,8 @@ def setting(each: Loaded) -> dict[str, str]:
         "partition": ", ".join([partition["name"], *shown, f"{partition['clients']:,} clients"]),
         "rounds": f"{config['rounds']:,}, {per_round:,} clients in each",
         "local work": f"{local['epochs']} epoch{'s' * (local['epochs'] != 1)}, batches of {local['batch']}, "
-        f"{local['optimiser']} with rate {local['lr']}, momentum {local['momentum']}, weight decay {local['weight_decay']}",
+        f"{local['optimiser']} with rate {local['lr']}, momentum {local['momentum']}, "
+        f"weight decay {local['weight_decay']}",
         "network": f"{model['name']}, {model['parameters']:,} parameters",
         "precision": config["engine"]["precision"],
     }
@@ -101,6 +102,12 @@ def setting(each: Loaded) -> dict[str, str]:
         noise = header["noise"]
         facts["noise"] = f"{noise['kind']}, at {len(noise['noisy'])} of {partition['clients']:,} clients"
     return facts
+
+
+def privacy(runs: Sequence[Loaded]) -> dict[str, str]:
+    """What each run that sealed its clients' updates may claim."""
+    claims = {called(each): each.run.end["privacy"] for each in runs if each.run.end and "privacy" in each.run.end}
+    return {f"privacy of {name}": claim["statement"] for name, claim in claims.items()}
 
 
 # ---- which method wins ----------------------------------------------------------------------------------------------
@@ -339,7 +346,11 @@ def _per_task(make: Callable[[Task], Any]) -> Callable[[Sequence[Loaded], Sequen
 PANELS: dict[str, tuple[str, Callable[[Sequence[Loaded], Sequence[Task]], dict[str, Any]]]] = {
     "setting": (
         "What was run, and on what",
-        lambda runs, tasks: {"notes": notes(runs), "facts_": setting(runs[0]), "tasks": [task.title for task in tasks]},
+        lambda runs, tasks: {
+            "notes": notes(runs),
+            "facts_": setting(runs[0]) | privacy(runs),
+            "tasks": [task.title for task in tasks],
+        },
     ),
     "verdict": (
         "Which method wins",

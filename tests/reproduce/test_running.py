@@ -190,6 +190,29 @@ def test_the_list_has_every_preset_and_what_was_run(finished: Path) -> None:
     assert by_id["fedvls/fig1"]["also"] == ["fedvls/fig5", "feded/fig1"]
 
 
+def test_the_table_for_programs(finished: Path) -> None:
+    words = [TABLE1, "--scale", "smoke", "--methods", "fedavg,fedlmd", "--out", str(finished), "--json"]
+    shown = json.loads(command(*words))
+    assert shown["heading"][:2] == ["method", "best"] and [line[0] for line in shown["cells"]] == ["fedavg", "fedlmd"]
+    assert "rounds: 200 -> 2" in shown["substitutions"]
+    assert [Path(path).name for path in shown["files"]] == ["table.md", "table.csv", "figure.png"]
+
+
+def test_a_wrong_precision_is_said_before_anything_runs(tmp_path: Path) -> None:
+    words = ["reproduce", TABLE1, "--scale", "smoke", "--out", str(tmp_path), "--precision", "fp8"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2 and "key 'engine.precision' is 'fp8'" in result.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_cells_side_by_side_give_the_same_table(finished: Path, tmp_path: Path) -> None:
+    for out, jobs in ((finished, 1), (tmp_path, 2)):
+        one.reproduce(preset_of(TABLE1), "smoke", Shelf(out), methods=["fedavg", "fedlmd"], jobs=jobs, name="inline")
+    tables = [(out / TABLE1 / "smoke" / "table.csv").read_text() for out in (finished, tmp_path)]
+    assert tables[0] == tables[1]
+
+
 def test_the_command_says_what_is_missing() -> None:
     result = CliRunner().invoke(main, ["reproduce"])
     assert result.exit_code == 2 and "which table or figure?" in result.output

@@ -153,8 +153,8 @@ def _show(outcome: Outcome, as_json: bool) -> None:
             {
                 "id": outcome.preset.id,
                 "scale": outcome.scale,
-                "rows": [dict(zip(range(len(line)), line, strict=True)) for line in outcome.cells],
                 "heading": outcome.heading,
+                "cells": outcome.cells,
                 "sentences": outcome.sentences,
                 "substitutions": outcome.substitutions,
                 "files": [str(path) for path in outcome.files],

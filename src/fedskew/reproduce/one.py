@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import record
+from fedskew.config import from_dict
 from fedskew.report import pictures, tables
 from fedskew.report.comparison import save_text
 from fedskew.reproduce import cells as running
@@ -122,14 +123,11 @@ def _ran(group: Sequence[Cell], shelf: Shelf, found: Mapping[Path, Path], fits: 
     return measure.Ran(group[0], [record.read(folder) for folder in folders], folders, starts, fits)
 
 
-def _equipped(cell: Cell, engine: dict[str, Any]) -> Cell:
+def _equipped(cell: Cell, engine: Mapping[str, Any]) -> Cell:
     """The cell with another engine or another folder of data, and so what it starts from."""
-    given = {name: value for name, value in engine.items() if value is not None}
-    folder = given.pop("data_dir", None)
-    config = cell.config.model_copy(
-        update={
-            "engine": cell.config.engine.model_copy(update=given),
-            "data": cell.config.data.model_copy(update={} if folder is None else {"dir": str(folder)}),
-        }
-    )
-    return replace(cell, config=config, start=cell.start and _equipped(cell.start, engine))
+    values = cell.config.model_dump()
+    for name, value in engine.items():
+        if value is not None:
+            section, key = ("data", "dir") if name == "data_dir" else ("engine", name)
+            values[section][key] = value
+    return replace(cell, config=from_dict(values), start=cell.start and _equipped(cell.start, engine))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from fedskew.report import figures
+
+
+def test_classes_are_grouped_by_what_a_client_has() -> None:
+    # the mean class has 10 samples: more is majority, as many is not
+    assert figures.groups_of([25, 10, 5, 0]) == ["majority", "minority", "minority", "vacant"]
+
+
+def test_histograms_show_the_shares_of_each_round() -> None:
+    figure = figures.histograms({"labels": [[3, 1], [0, 0]], "predictions": [[1, 1], [2, 0]]})
+    first, second = (axes.images[0].get_array() for axes in figure.axes[:2])
+    assert first.tolist() == [[75.0, 0.0], [25.0, 0.0]]  # a round without samples has no shares
+    assert second.tolist() == [[50.0, 100.0], [50.0, 0.0]]
+
+
+def test_recalls_have_a_panel_for_each_method_and_hide_the_rest() -> None:
+    counts = {name: [8, 1, 0] for name in "abcd"}
+    figure = figures.recalls([50.0, 60.0, 70.0], {name: [90.0, 30.0, 10.0] for name in "abcd"}, counts)
+    assert [axes.get_visible() for axes in figure.axes] == [True] * 4 + [False] * 2
+    heights = [bar.get_height() for bar in figure.axes[0].patches]
+    assert heights == [90.0, 30.0, 10.0, 50.0, 60.0, 70.0]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["majority", "minority", "vacant"]
+
+
+def test_lines_stand_at_their_numbers_or_evenly() -> None:
+    far = figures.lines({"fedlmd": {"0": 50.0, "25": 49.0, "200": 45.0}}, "round", "best").axes[0]
+    assert far.lines[0].get_xdata().tolist() == [0.0, 25.0, 200.0]
+    even = figures.lines({"a": {"iid": 1.0, "lda-0.1": 2.0}, "b": {"lda-0.1": 3.0}}, "setting", "best").axes[0]
+    assert even.lines[0].get_xdata().tolist() == [0.0, 1.0] and even.lines[1].get_xdata().tolist() == [1.0]
+
+
+def test_bars_carry_their_numbers() -> None:
+    axes = figures.bars({"fedavg": 29.73, "fedvls": 8.37}, "drift diversity").axes[0]
+    assert [bar.get_height() for bar in axes.patches] == [29.73, 8.37]
+    assert [text.get_text() for text in axes.texts] == ["29.73", "8.37"]
+
+
+def test_a_confusion_matrix_is_shares_of_each_class() -> None:
+    axes = figures.confusion([[3, 1], [0, 0]], "client 3").axes[0]
+    assert axes.images[0].get_array().tolist() == [[75.0, 25.0], [0.0, 0.0]]
+    assert [text.get_text() for text in axes.texts] == ["75", "25"]
+
+
+@pytest.mark.parametrize("classes", [21, 200])
+def test_large_confusion_matrices_have_no_numbers_in_them(classes: int) -> None:
+    figure = figures.confusion([[1] * classes] * classes)
+    assert not figure.axes[0].texts and max(figure.get_size_inches()) < 12

@@ -31,13 +31,6 @@ def curves(groups: Mapping[str, Sequence[Ran]], target: float | None = None) -> 
     return figure
 
 
-def client_bars(rows: Sequence[Row]) -> Figure:
-    """Accuracy of the client models on their majority, minority and vacant classes."""
-    figure = _figure(max(4.0, 1.4 + 1.1 * len(rows)), 4.2)
-    _draw_bars(figure.subplots(), rows)
-    return figure
-
-
 def comparison(groups: Mapping[str, Sequence[Ran]], rows: Sequence[Row], target: float | None = None) -> Figure:
     """Curves, and beside them the client models if they were scored."""
     if not has_client_scores(rows):

@@ -182,6 +182,16 @@ def test_a_thousand_clients_and_two_hundred_classes(tmp_path: Path) -> None:
     assert "class 0 class 7 1 16.7" in words(text)
 
 
+def test_confusions_of_many_methods_are_cut_to_the_best_and_the_page_says_so(tmp_path: Path) -> None:
+    for method in range(panels.MOST_CONFUSIONS + 2):
+        folder = fakes.write(tmp_path / str(method), [method / 100], method=f"m{method}", end=False)
+        with (folder / record.NAME).open("a") as file:
+            file.write('{"kind":"end","seconds":1.0,"confusion":[[1,0,0],[0,1,0],[0,0,1]]}\n')
+    text = page.html(runs.read([tmp_path]))
+    assert text.count("Only the best methods") == 2
+    assert text.count("true \\ taken for") == panels.MOST_CONFUSIONS
+
+
 def test_fifty_runs_of_two_hundred_rounds_are_quick_and_small(tmp_path: Path) -> None:
     shares = [0.1 + 0.8 * (1 - 0.99**r) + (r * 7919 % 101) / 5000 for r in range(200)]
     for method in range(10):

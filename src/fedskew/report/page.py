@@ -48,7 +48,7 @@ def unchanged(before: Sequence[Loaded], now: Sequence[Loaded]) -> list[str]:
     """The panels, of those that are slow to draw, for which nothing new has come."""
     asked: dict[str, Callable[[Loaded], Any]] = {
         "partition": lambda each: each.run.header.get("shards"),
-        "detection": lambda each: (each.run.header.get("shards"), len(detection.doors(each.run))),
+        "detection": lambda each: (each.run.header.get("started"), len(detection.doors(each.run))),
     }
     return [name for name, of in asked.items() if [*map(of, before)] == [*map(of, now)]]
 

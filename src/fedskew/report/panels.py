@@ -236,14 +236,15 @@ def clients(task: Task) -> Table | str:
 
 def confusions(task: Task) -> list[dict[str, Any]]:
     """One for each method: a table if it is small, else an image and what is mistaken most often."""
-    shown = []
+    shown: list[dict[str, Any]] = []
     for each in task.standings:
         table = numbers.confusion(each.runs)
         if table is None:
             continue
         names = task.labels if len(task.labels) == len(table) else [str(c) for c in range(len(table))]
-        shown.append({"title": each.name, **_confusion(table, names)})
-    return shown[:MOST_CONFUSIONS]
+        drawn = _confusion(table, names) if len(shown) < MOST_CONFUSIONS else {"image": None, "tables": []}
+        shown.append({"title": each.name, **drawn})
+    return shown
 
 
 def _confusion(table: list[list[int]], names: Sequence[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedskew.detection import privacy
 from fedskew.detection.cells import Cells
 from fedskew.detection.judge import judge
 from fedskew.parts import measures
+from fedskew.types import Tree
 
 PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
 EPSILONS = (None, 32.0, 16.0, 8.0, 4.0, 2.0, 1.0)
@@ -38,6 +40,12 @@ def losses(cells: dict[str, np.ndarray], client: int, rng: np.random.Generator) 
     return measures.Seen(torch.from_numpy(np.concatenate(y)), nothing, torch.from_numpy(np.concatenate(drawn)), nothing)
 
 
+def normal(seed: int) -> Callable[[Tree], Tree]:
+    """Noise that a script may repeat."""
+    rng = torch.Generator().manual_seed(seed)
+    return lambda hidden: {n: torch.randn(t.shape, generator=rng, dtype=torch.float64) for n, t in hidden.items()}
+
+
 def reported(cells: dict[str, np.ndarray], epsilon: float | None, rng: np.random.Generator) -> Cells:
     """What the server gets to see."""
     classes, rows = cells["mean"].shape[1], []
@@ -46,9 +54,8 @@ def reported(cells: dict[str, np.ndarray], epsilon: float | None, rng: np.random
         if epsilon is None:
             rows.append(measures.loss_cells(seen, classes))
         else:
-            noise = torch.Generator().manual_seed(int(rng.integers(2**62)))
             sigma = privacy.noise_scale(epsilon, DELTA)
-            rows.append(measures.private_cells(seen, classes, CLIP, sigma, noise))
+            rows.append(measures.private_cells(seen, classes, CLIP, sigma, normal(int(rng.integers(2**62)))))
     mean, se, count = (np.stack([row[name].numpy() for row in rows]) for name in ("mean", "se", "count"))
     return Cells(mean, se, count.astype(np.int64))
 

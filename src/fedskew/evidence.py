@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedskew import record, tree
+from fedskew import privacy, record, tree
 from fedskew.config import RunConfig
 from fedskew.data.sources import Source
 from fedskew.types import Spec, State, Tree
@@ -106,15 +106,18 @@ def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str
         "counted": event.counted,
         "stage": event.round.stage,
         "lr": optimiser.rate(event.round) if optimiser is not None else None,
-        "asked": event.asked,
+        "asked": len(event.asked),
         "replies": len(updates),
         "examples": sum(update.examples for update in updates),
         "steps": sum(update.steps for update in updates),
     }
     if updates:
-        fields["loss"] = sum(update.metrics["loss"] for update in updates) / len(updates)
+        if all("loss" in update.metrics for update in updates):
+            fields["loss"] = sum(update.metrics["loss"] for update in updates) / len(updates)
         fields["up"] = int(sum(update.metrics["up"] for update in updates))
         fields["down"] = int(sum(update.metrics["down"] for update in updates))
+    if privacy.sealed(site.plan.method):
+        fields |= {"clients_asked": event.asked, "channels": privacy.channels(updates)}
     if config.evaluate.clients and updates:
         fields |= _client_lines(event)
     model = server.model_of(site, event.state)
@@ -149,6 +152,7 @@ def end(
     config: RunConfig,
     site: Site,
     lines: list[dict[str, Any]],
+    doors: list[dict[str, Any]],
     model: Tree | None,
     engine: Engine,
     state: State,
@@ -162,6 +166,8 @@ def end(
     fields["rounds"] = len(lines)
     fields["seconds"] = seconds
     fields["weights_sha256"] = None if model is None else tree.digest(model)
+    if privacy.sealed(site.plan.method):
+        fields["privacy"] = privacy.claim(site.plan, lines, doors)
     if model is not None and lines:
         fields["confusion"] = engine.score(state.spec, model)["confusion"]
     if model is not None and site.ledger is not None:

@@ -309,7 +309,7 @@ def _rounds(
         if progress is not None:
             progress(line)
     model = server.model_of(site, state)
-    end = evidence.end(config, site, lines, model, engine, state, spent + time.perf_counter() - began)
+    end = evidence.end(config, site, lines, doors, model, engine, state, spent + time.perf_counter() - began)
     if writer is not None and folder is not None:
         if model is not None:
             _save_weights(model, folder / WEIGHTS)

@@ -1,4 +1,4 @@
-"""Randomness as a function of (seed, purpose, round, client); nothing else in the project makes any."""
+"""Randomness as a function of (seed or secret, purpose, round, client); nothing else in the project makes any."""
 
 from __future__ import annotations
 
@@ -24,3 +24,17 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
     """A numpy generator for one purpose."""
     return np.random.Generator(np.random.PCG64(key(seed, *purpose)))
+
+
+def secret_normal(secret: bytes, size: int, *purpose: str | int) -> np.ndarray:
+    """Standard normal draws, float64, that nobody can repeat or try out without the secret.
+
+    A stream of SHAKE-256 made normal by Box and Muller: torch's generators use 32 bits of a seed, and what numpy's have
+    drawn tells what they will.
+    """
+    text = "/".join(map(str, purpose))
+    stream = hashlib.shake_256(hashlib.sha256(secret).digest() + text.encode()).digest(16 * -(-size // 2))
+    uniform = (np.frombuffer(stream, "<u8") >> 11) * 2.0**-53
+    half = len(uniform) // 2
+    radius, angle = np.sqrt(-2 * np.log1p(-uniform[:half])), 2 * np.pi * uniform[half:]
+    return np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))[:size]

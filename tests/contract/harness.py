@@ -107,7 +107,7 @@ class Unasked(Inline):
 HOOKS = (
     "init_server", "send", "lift", "merge", "init_client", "begin", "finish", "batch", "loss", "observe", "take",
     "adjust", "rate", "start", "effective_steps", "weight", "weights", "gather", "result", "move", "report",
-    "weights_for", "model", "carry", "pick", "ask", "settle",
+    "weights_for", "model", "carry", "pick", "ask", "settle", "seal",
 )  # fmt: skip
 
 

@@ -32,6 +32,9 @@ COMBINATIONS = [
     "rofl(T_pl=0, detach_features=False, lam_cen=0.01)+fedsam",
     "rhfl(safe=False, size_weighted=False)+avgm",
     "fedlsr(variant='paper', t_w=1)+fedsam",
+    "fedavg+dp(clip=0.5, sigma=0.01)",
+    "fedlmd+dp",
+    "fedvls+fedexp+dp(sigma=0.1)",
 ]
 
 #: where the defaults are made for more rounds than the battery has
@@ -77,6 +80,10 @@ LIMITS = {
     "fedcurv(lam=0)": "fedavg",
     "fedcorr(warmup=2, finetune=1, confidence=0.1)+la": "fedcorr-la(warmup=2, finetune=1, confidence=0.1)",
     "rhfl(alpha=1, beta=0, eta=0)": "fedavg",
+    "dp(clip=None, sigma=0)": "fedavg",
+    "fedlmd+dp(clip=None, sigma=0)": "fedlmd",
+    "fedvls+fedexp+dp(clip=None, sigma=0)": "fedvls+fedexp",
+    "dp+fedavgm+fedlmd": "fedlmd+avgm+dp",
     "fedlsr(t_w=1)": "fedlsr",  # a fifth of three rounds is over in the second
 }
 

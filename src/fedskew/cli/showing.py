@@ -150,8 +150,10 @@ def _known_methods() -> list[Entry]:
 
 def _method(name: str) -> Entry:
     from fedskew.methods import registry
+    from fedskew.parts.stages import seen_singly
     from fedskew.report.cards import Entry
 
     found = registry.entry(name)
     aliases = [each for each in registry.known(aliases=True) if registry.entry(each).alias_of == name]
-    return Entry(name, found.defaults, aliases, found.build().card)
+    method = found.build()
+    return Entry(name, found.defaults, aliases, method.card, seen_singly(method))

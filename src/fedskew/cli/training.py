@@ -174,6 +174,8 @@ def _show(result: Result, as_json: bool) -> None:
             facts[f"clients: {group}"] = f"{tables.percent(score)} %"
     if result.header["data"].get("notes"):
         facts["data"] = "; ".join(result.header["data"]["notes"])
+    if "privacy" in end:
+        facts["privacy"] = end["privacy"]["statement"]
     facts |= {
         "time": tables.duration(end["seconds"]),
         "up, down": f"{tables.size(traffic['up'])}, {tables.size(traffic['down'])}",

@@ -20,6 +20,11 @@ def noise_scale(epsilon: float, delta: float) -> float:
     return math.sqrt(SQUARED_SENSITIVITY / (2 * rho))
 
 
+def noise_ratio(epsilon: float, delta: float) -> float:
+    """That noise in units of the sensitivity."""
+    return noise_scale(epsilon, delta) / math.sqrt(SQUARED_SENSITIVITY)
+
+
 def composed(epsilon: float, delta: float, releases: int) -> float:
     """The epsilon of several detections, each made with the noise of `epsilon`, at the same delta."""
     rho = releases * SQUARED_SENSITIVITY / (2 * noise_scale(epsilon, delta) ** 2)

@@ -15,7 +15,7 @@ from fedskew.detection import privacy, shift
 from fedskew.detection.dossier import Dossier
 from fedskew.detection.judge import Judgement, Options
 from fedskew.parts import measures
-from fedskew.parts.protocol import Entry, Settled
+from fedskew.parts.protocol import Cover, Entry, Settled
 from fedskew.parts.views import Desk, Local
 from fedskew.types import Spec, Tree
 
@@ -43,13 +43,17 @@ class Detect(Entry):
     delta: float = 1e-5
     clip: float = 5.0
 
+    @property
+    def cover(self) -> Cover | None:
+        return None if self.epsilon is None else Cover(privacy.noise_ratio(self.epsilon, self.delta), "sample")
+
     def ask(self, local: Local) -> tuple[Tree, Tree]:
         if not len(local.shard):
             return {}, local.facts
         seen, classes = measures.look(local), local.task.classes
         if self.epsilon is not None:
             sigma = privacy.noise_scale(self.epsilon, self.delta)
-            told = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, local.private)}
+            told = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, local.noise)}
         else:
             told = {
                 "cells/": measures.loss_cells(seen, classes),

@@ -6,7 +6,7 @@ A round, as pseudo-code:
     on a client     every part.begin
                     for each batch:  inputs.batch -> base.loss + terms.loss -> gradient.take
                                      -> corrections.adjust -> optimiser.step -> terms.observe
-                    every part.finish
+                    every part.finish, seal.seal
     per update      every part.lift            (sums, in client order)
     on the server   server.merge, then every other part.merge
 """
@@ -209,6 +209,29 @@ class Step(Part):
         return model
 
 
+@dataclass(frozen=True)
+class Cover:
+    """Gaussian noise on all that is told, in units of how far that moves if one sample, or all data, are exchanged."""
+
+    ratio: float
+    unit: Literal["sample", "client"]
+
+
+class Seal(Part):
+    """Changes an update just before it leaves the client."""
+
+    #: at which a figure for the whole run is told
+    delta: float
+
+    def seal(self, update: Update, local: Local) -> Update:
+        raise NotImplementedError
+
+    @property
+    def cover(self) -> Cover | None:
+        """Of the weights and buffers; None: they are not hidden."""
+        return None
+
+
 class Server(Part):
     """Keeps the model or models, says which weights go to whom, and makes new ones from updates."""
 
@@ -256,6 +279,11 @@ class Entry(Part):
     def ask(self, local: Local) -> tuple[Tree, Tree]:
         """On the client: (the answer, its facts afterwards)."""
         return {}, local.facts
+
+    @property
+    def cover(self) -> Cover | None:
+        """Of the answer; None: it is not hidden."""
+        return None
 
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         """On the server; answers may be missing."""

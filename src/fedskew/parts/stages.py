@@ -17,6 +17,7 @@ from fedskew.parts.protocol import (
     Inputs,
     Optimiser,
     Part,
+    Seal,
     Server,
     Term,
     whole,
@@ -46,12 +47,13 @@ class Stage:
     passes: int | None = None
     counted: bool = True
     train: str = ""
+    seal: Seal | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """All parts that live through the stage's rounds."""
         slots = (self.base, *self.terms, *self.inputs, self.gradient, *self.corrections, self.server)
-        return (*slots, *(part for part in (self.optimiser, self.cohort) if part is not None))
+        return (*slots, *(part for part in (self.optimiser, self.cohort, self.seal) if part is not None))
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,14 @@ def _fits(method: str, stage: Stage) -> None:
 def variant(method: Method, **slots: Any) -> Method:
     """The same method with some slots replaced, in every stage."""
     return replace(method, stages=tuple(replace(stage, **slots) for stage in method.stages))
+
+
+def seen_singly(method: Method) -> list[str]:
+    """Parts whose server half must see what single clients say, and so rule out secure aggregation."""
+    every = {each for stage in method.stages for part in stage.parts for each in whole(part) if each.individual}
+    inmost = {part.name for part in every if every.isdisjoint(part.inside.values())}
+    asking = {entry.name for stage in method.stages for entry in stage.entries if entry.asks}
+    return sorted(inmost | asking)
 
 
 # ---- the plan -------------------------------------------------------------------------------------------------------

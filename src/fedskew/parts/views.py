@@ -64,10 +64,16 @@ class Local:
     purpose: tuple[int | str, ...]
     secret: bytes = b""
 
-    @cached_property
-    def private(self) -> torch.Generator:
-        """For noise that protects the client: from a secret of its site, so that no one else can subtract it."""
-        return seeds.generator(int.from_bytes(self.secret), *self.purpose)
+    def noise(self, hidden: Tree) -> Tree:
+        """Standard normal draws, float64, to hide a tree with: by a secret of the site, or others could subtract them.
+
+        They depend on what they hide, for a client that is asked a turn twice must not hide two things alike.
+        """
+        purpose = (*self.purpose, tree.digest(hidden))
+        return {
+            name: torch.from_numpy(seeds.secret_normal(self.secret, t.numel(), *purpose, name)).view_as(t).to(t.device)
+            for name, t in hidden.items()
+        }
 
     @cached_property
     def rng(self) -> torch.Generator:

@@ -22,6 +22,8 @@ class Entry:
     parameters: Mapping[str, Any]
     aliases: Sequence[str]
     card: Card
+    #: parts that must see what single clients say
+    seen_singly: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         card = self.card
@@ -34,6 +36,7 @@ class Entry:
             "travels": card.travels,
             "cost": card.cost,
             "lost_reply": card.lost_reply,
+            "secure_aggregation": not self.seen_singly,
             "aliases": list(self.aliases),
         }
 
@@ -60,6 +63,7 @@ def page(entry: Entry) -> str:
         "Cost": _sentence(card.cost),
         "What travels": _sentence(card.travels),
         "When a reply is lost": _sentence(card.lost_reply),
+        "Secure aggregation": _secure(entry),
     }
     head = f"# {card.title}\n\n{card.paper}.\n\nOn the command line: `{entry.call}`. {also}".rstrip() + "\n"
     return head + "".join(f"\n## {title}\n\n{text}" for title, text in sections.items())
@@ -87,6 +91,12 @@ def write(folder: Path, entries: Sequence[Entry]) -> list[Path]:
 def _default(entry: Entry, symbol: str) -> str:
     names = [name.strip() for name in symbol.split(",")]
     return ", ".join(f"`{entry.parameters[name]!r}`" for name in names if name in entry.parameters)
+
+
+def _secure(entry: Entry) -> str:
+    if not entry.seen_singly:
+        return "Would be possible: the server needs nothing but sums over clients. It is not built in.\n"
+    return f"Not possible: what single clients say is needed by {', '.join(f'`{x}`' for x in entry.seen_singly)}.\n"
 
 
 def _sentence(text: str) -> str:

@@ -102,6 +102,8 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
         metrics |= client_scores(site, sent, shard, weights)
     metrics["seconds"] = time.perf_counter() - began
     update = Update(sent.client, len(shard), steps, trained, tree.only(weights, net.buffers), extras, metrics)
+    if stage.seal is not None:
+        update = stage.seal.seal(update, views[stage.seal.name])
     return update, Keep(keep.memory, keep.facts, (sent.turn, memory, keep.facts))
 
 

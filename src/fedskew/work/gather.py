@@ -73,6 +73,7 @@ def lift(plan: Plan, update: Update, sent: Broadcast, sums: Sums) -> Update:
         ),
         "down": float(tree.size(sent.weights) + sum(map(tree.size, sent.extras.values()))),
     }
+    traffic |= {f"up/{part}": float(tree.size(extra)) for part, extra in update.extras.items() if extra}
     if sent.score:
         sums.add_tree("drift|", tree.sub(update.weights, sent.weights))
     return replace(_strip(stage, update), metrics=update.metrics | traffic)

@@ -54,7 +54,7 @@ class Done:
 
     round: Round
     counted: bool
-    asked: int
+    asked: list[int]
     gathered: Gathered
     state: State
 
@@ -79,7 +79,7 @@ def rounds(site: Site, engine: Engine, state: State, score_clients: bool = False
         gathered = engine.ask(sent)
         state = server.absorb(site, state, sent, gathered)
         engine.settle(state.seen)
-        yield Done(here, stage.counted, len(sent), gathered, state)
+        yield Done(here, stage.counted, [each.client for each in sent], gathered, state)
 
 
 def _following(site: Site, here: Round) -> Round | None:

@@ -1,0 +1,50 @@
+"""Averaging of updates that are clipped and noised before they leave the client."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fedskew.errors import UserError
+from fedskew.methods.registry import Positive, Weight, register
+from fedskew.parts.compose import method
+from fedskew.parts.privacy import GaussianSeal
+from fedskew.parts.stages import Card, Method
+
+Chance = Annotated[float, Field(gt=0, lt=1)]
+
+CARD = Card(
+    title="Private updates",
+    paper="McMahan, Ramage, Talwar, Zhang: Learning Differentially Private Recurrent Language Models. ICLR 2018",
+    year=2018,
+    equations="w_k <- w + D_k min(1, clip / |D_k|) + sigma clip z;  z ~ N(0, I), from a secret of the site",
+    symbols={
+        "clip": "the greatest length of a client's change; None: any (then sigma must be 0)",
+        "sigma": "the noise's deviation in units of clip, on every client",
+        "delta": "the chance at which epsilon is told",
+        "D_k": "change of client k's trained parameters and batch-norm statistics, as one vector",
+    },
+    defaults="none of the paper's, whose values are for its data; clip and sigma 1 show the order of magnitude, and "
+    "choosing them by looking at clients' data is not covered",
+    deviations=(
+        "Every client adds the whole noise itself and need not trust the server; the paper's server adds it once to "
+        "the mean, so that there the same epsilon costs far less accuracy.",
+        "Epsilon holds for all data of a client exchanged for any other of the same size, which moves an update by up "
+        "to 2 clip; the paper's is for a client left out, by clip.",
+        "No amplification by sampling is claimed: who takes part is public.",
+        "Clients count by their samples, as in the method it is added to; their numbers are taken to be public.",
+        "A change that is not finite counts as no change.",
+    ),
+    cost="one draw of noise per parameter and round; accuracy",
+    travels="as fedavg, clipped and noised; without the training loss. What the method it is added to sends beside the "
+    "weights is not covered, and then no epsilon is told",
+    lost_reply="tolerated; it counts as sent, and asked the same again a client sends the same bits",
+)
+
+
+@register("dp")
+def dp(clip: Positive | None = 1.0, sigma: Weight = 1.0, delta: Chance = 1e-5) -> Method:
+    if clip is None and sigma:
+        raise UserError(f"method 'dp': sigma is {sigma}, in units of clip, but clip is None; give clip a number")
+    return method(CARD, seal=GaussianSeal(clip, sigma, delta))

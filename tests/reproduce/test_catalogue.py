@@ -130,6 +130,8 @@ def test_a_sweep_has_a_column_for_each_value() -> None:
 def test_names_are_found_in_several_ways() -> None:
     assert [preset.id for preset, _ in find("fedvls/fig5")] == ["fedvls/fig1"]
     assert len(find("fedlmd/table3")) == 14
+    everything = [preset.id for preset, _ in find("fedvls")]
+    assert len(everything) == len(set(everything)) and "fedvls/fig1" in everything
     assert find("fedlmd/table1/cifar10-lda-0.05/fedntd")[0][1] == ("fedntd",)
     assert {preset.id for preset, _ in find("fedvls/fig8")} == {
         f"fedvls/fig4/{x}" for x in ("participation", "epochs", "clients")

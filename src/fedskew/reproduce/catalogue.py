@@ -170,9 +170,9 @@ def find(wanted: str) -> list[tuple[Preset, tuple[str, ...]]]:
     also = {other: preset for preset in known.values() for other in preset.also}
     if wanted in known or wanted in also:
         return [(known.get(wanted) or also[wanted], ())]
-    below = [preset for name, preset in [*known.items(), *also.items()] if name.startswith(f"{wanted}/")]
+    below = {preset.id: preset for name, preset in [*known.items(), *also.items()] if name.startswith(f"{wanted}/")}
     if below:
-        return [(preset, ()) for preset in below]
+        return [(preset, ()) for preset in below.values()]
     parent, _, method = wanted.rpartition("/")
     if parent in known and method in known[parent].methods:
         return [(known[parent], (method,))]

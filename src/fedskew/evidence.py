@@ -116,6 +116,10 @@ def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str
             fields["loss"] = sum(update.metrics["loss"] for update in updates) / len(updates)
         fields["up"] = int(sum(update.metrics["up"] for update in updates))
         fields["down"] = int(sum(update.metrics["down"] for update in updates))
+    if event.gathered.lost:
+        fields["lost"] = event.gathered.lost
+    if event.gathered.late:
+        fields["late"] = event.gathered.late
     if privacy.sealed(site.plan.method):
         fields |= {"clients_asked": event.asked, "channels": privacy.channels(updates)}
     if config.evaluate.clients and updates:

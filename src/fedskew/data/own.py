@@ -37,15 +37,19 @@ def own(
     size: int | str = "",
     channels: Literal[1, 3] = 3,
     skip_bad: bool = False,
+    vacant: bool = False,
 ) -> Source:
-    """Read what lies at `folder`; the split into training and test samples depends on `seed` alone."""
+    """Read what lies at `folder`; the split into training and test samples depends on `seed` alone.
+
+    `vacant` is for one site of a federation, which need not have samples of every class.
+    """
     if folder is None:
         raise UserError("your own data is read from a path: say data PATH (--data PATH)")
     named = tuple(name.strip() for name in str(classes).split(",")) if classes else None
     if named is not None and len(set(named)) < len(named):
         raise UserError(f"option classes is '{classes}', and must name every class once")
     if folder.suffix in rows.ARRAYS and not folder.is_dir():
-        return _check_classes(_from_file(folder, named))
+        return _check_classes(_from_file(folder, named), vacant)
     decode = _decoder(_size(size), channels, skip_bad)
     listed = rows.read(folder)
     names = named or ordered(listed.labels)
@@ -57,8 +61,8 @@ def own(
         raise UserError(f"'{folder}': no sample is for {here}; give more samples, or another test_share")
     name = folder.resolve().stem
     if isinstance(listed.samples, np.ndarray):
-        return _check_classes(_of_arrays(name, listed, names, y, test))
-    return _check_classes(_of_images(name, listed, names, y, test, decode))
+        return _check_classes(_of_arrays(name, listed, names, y, test), vacant)
+    return _check_classes(_of_images(name, listed, names, y, test, decode), vacant)
 
 
 def site_names(path: Path) -> tuple[str, ...]:
@@ -190,9 +194,9 @@ def _check_patients(listed: Rows, test: np.ndarray) -> None:
             )
 
 
-def _check_classes(source: Source) -> Source:
+def _check_classes(source: Source, vacant: bool) -> Source:
     for name, count in zip(source.labels, source.train.y.bincount(minlength=source.classes).tolist(), strict=True):
-        if not count:
+        if not count and not vacant:
             raise UserError(
                 f"class '{name}' of data set '{source.name}' is empty: it has no training sample; give it some, or "
                 "leave it out of the classes"

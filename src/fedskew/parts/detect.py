@@ -34,6 +34,7 @@ class Detect(Entry):
 
     asks: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"noisy", "probability"})
+    gaps: ClassVar[frozenset[str]] = frozenset({"cells/mean", "cells/se", "features/mean", "features/variance"})
 
     seeds: int = 9
     covariance: Literal["full", "diag"] = "full"

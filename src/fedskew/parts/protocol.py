@@ -43,6 +43,10 @@ class Part:
     counts_steps: ClassVar[bool] = False
     #: whether it makes sense only if all clients receive the same model
     one_model: ClassVar[bool] = False
+    #: of what it sends up: tensors with a row for each class that the client has (a whole-numbered one names them),
+    #: and tensors that are NaN where the client knows nothing
+    ragged: ClassVar[frozenset[str]] = frozenset()
+    gaps: ClassVar[frozenset[str]] = frozenset()
     #: whether it goes by the run's whole length, so that more rounds make another run of it
     paced: bool = False
 

@@ -39,12 +39,13 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Opened:
-    """A door was opened: by which entry, how many answered, what it decided."""
+    """A door was opened: by which entry, how many answered, what it decided, and why other answers got lost."""
 
     round: Round
     entry: str
     answers: int
     verdict: dict[str, Any]
+    lost: dict[int, str]
     state: State
 
 
@@ -101,6 +102,6 @@ def _open(site: Site, engine: Engine, state: State, ahead: Round) -> tuple[State
         state, settled = server.settle(site, state, entry, model, gathered)
         engine.settle(state.seen)
         model = settled.model
-        decided.append((entry.name, len(gathered.updates), dict(settled.verdict)))
+        decided.append((entry.name, len(gathered.updates), dict(settled.verdict), gathered.lost))
     state = server.furnish(site, state, model)
     return state, [Opened(ahead, *each, state) for each in decided]

@@ -26,6 +26,7 @@ class Prototypes(Term):
 
     individual = "extras"
     one_model: ClassVar[bool] = True
+    ragged: ClassVar[frozenset[str]] = frozenset({"mean", "class"})
 
     tau: float
 

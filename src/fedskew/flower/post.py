@@ -1,0 +1,148 @@
+"""Letters to sites through Flower's Grid: who is there, what is on its way, who is late."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedskew.errors import UserError
+from fedskew.flower.client import ABOUT
+from fedskew.flower.messages import pack, word
+from fedskew.flower.settings import Rules
+from fedskew.types import Task
+
+log = logging.getLogger("fedskew")
+
+POLL = 0.2
+#: Flower's codes for letters that nobody will answer any more: the node or its process is gone, or the letter expired
+GONE = frozenset({3, 4, 5, 8})
+
+#: a node, and since when it has been there: one that was restarted has lost its letters
+Node = tuple[int, str]
+
+
+@dataclass
+class Heard:
+    """Answers by client; why others are lost; whose answers to an earlier turn came in meanwhile."""
+
+    answers: dict[int, Any] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    late: list[int] = field(default_factory=list)
+
+
+class Post:
+    """Knows which node is which client, and sends again what a node that went away did not answer."""
+
+    def __init__(self, grid: Grid, task: Task, rules: Rules) -> None:
+        self.grid, self.task, self.rules = grid, task, rules
+        self._clients: dict[int, Node] = {}
+        self._asked: dict[Node, str] = {}
+        self._overdue: dict[str, int] = {}
+
+    def exchange(
+        self,
+        kind: str,
+        clients: Iterable[int],
+        letter: Callable[[int], RecordDict],
+        read: Callable[[RecordDict], Any],
+    ) -> Heard:
+        """Ask all `clients`; ends when all have answered, or after the deadline when the quorum has."""
+        wanted, heard = list(clients), Heard()
+        need = math.ceil(self.rules.quorum * len(wanted))
+        on_the_way: dict[str, int] = {}
+        sent_to: dict[int, Node] = {}
+        began = time.monotonic()
+        while open_ := [c for c in wanted if c not in heard.answers and c not in heard.lost]:
+            if time.monotonic() - began > self.rules.deadline and len(heard.answers) >= need:
+                heard.lost |= dict.fromkeys(open_, f"no reply within {self.rules.deadline:g} s")
+                self._overdue |= on_the_way
+                break
+            self._look()
+            due = [c for c in open_ if c in self._clients and sent_to.get(c) != self._clients[c]]
+            for client, identity in zip(due, self._push(kind, due, letter), strict=True):
+                on_the_way[identity], sent_to[client] = client, self._clients[client]
+            for reply in self._pull([*on_the_way, *self._overdue]):
+                identity = reply.metadata.reply_to_message_id
+                if identity in self._overdue:
+                    heard.late.append(self._overdue.pop(identity))
+                    continue
+                client = on_the_way.pop(identity)
+                if not reply.has_error():
+                    self._open(heard, client, reply.content, read)
+                elif reply.error.code in GONE:
+                    self._forget(client)
+                    sent_to.pop(client)
+                else:
+                    heard.lost[client] = f"error at the site: {reply.error.reason}"
+            time.sleep(POLL)
+        if len(heard.answers) < need:
+            reasons = "; ".join(f"site {client}: {why}" for client, why in sorted(heard.lost.items()))
+            raise UserError(f"{len(heard.answers)} of {len(wanted)} sites answered, and {need} must ({reasons})")
+        return heard
+
+    def _open(self, heard: Heard, client: int, content: RecordDict, read: Callable[[RecordDict], Any]) -> None:
+        try:
+            heard.answers[client] = read(content)
+        except UserError as mistake:
+            heard.lost[client] = f"refused: {mistake}"
+
+    def _push(self, kind: str, clients: list[int], letter: Callable[[int], RecordDict]) -> list[str]:
+        return self._send([Message(letter(client), self._clients[client][0], kind) for client in clients])
+
+    def _send(self, letters: list[Message]) -> list[str]:
+        identities = list(self.grid.push_messages(letters)) if letters else []
+        if len(identities) != len(letters) or not all(identities):
+            raise RuntimeError("Flower did not take a message; the SuperLink's log says why")
+        return identities
+
+    def _pull(self, identities: list[str]) -> list[Message]:
+        return list(self.grid.pull_messages(identities)) if identities else []
+
+    def _look(self) -> None:
+        """See who came and who went; who is new is asked who it is."""
+        here: set[Node] = {(node.node_id, node.last_activated_at) for node in self.grid.get_nodes()}
+        if self.rules.sites:
+            here = {node for node in here if node[0] in self.rules.sites}
+        self._clients = {client: node for client, node in self._clients.items() if node in here}
+        self._asked = {node: identity for node, identity in self._asked.items() if node in here}
+        new = sorted(here - self._asked.keys())
+        questions = [Message(pack(None), node[0], f"query.{ABOUT}") for node in new]
+        self._asked |= dict(zip(new, self._send(questions), strict=True))
+        known = set(self._clients.values())
+        waiting = {identity: node for node, identity in self._asked.items() if identity and node not in known}
+        for reply in self._pull(list(waiting)):
+            node = waiting[reply.metadata.reply_to_message_id]
+            self._asked[node] = ""
+            try:
+                self._enter(node, reply)
+            except UserError as reason:
+                log.warning("node %s takes no part: %s", node[0], reason)
+
+    def _enter(self, node: Node, reply: Message) -> None:
+        if reply.has_error():
+            raise UserError(str(reply.error.reason))
+        about = {name: word(reply.content, name) for name in ("site", "classes", "shape")}
+        client = about["site"]
+        if type(client) is not int or not 0 <= client < self.task.clients:
+            raise UserError(f"it says to be site {client!r}, and sites are 0..{self.task.clients - 1}")
+        if self.rules.sites and self.rules.sites[node[0]] != client:
+            raise UserError(f"it says to be site {client}, and is {self.rules.sites[node[0]]}")
+        if client in self._clients:
+            raise UserError(f"it says to be site {client}, which node {self._clients[client][0]} is")
+        if (about["classes"], tuple(about["shape"])) != (self.task.classes, self.task.shape):
+            raise UserError(f"its data has {about['classes']} classes and samples {about['shape']}")
+        self._clients[client] = node
+        log.info("site %d is here", client)
+
+    def _forget(self, client: int) -> None:
+        """Its node is gone, or soon will be seen to be: whoever comes in its place is asked again who it is."""
+        node = self._clients.pop(client, None)
+        if node is not None:
+            self._asked.pop(node, None)

@@ -1,0 +1,137 @@
+"""The coordinator's end: our loop over rounds, with an engine that asks sites through Flower's Grid."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedskew import experiment, record
+from fedskew.config import RunConfig
+from fedskew.data.sources import Source
+from fedskew.errors import UserError
+from fedskew.experiment import Progress, Result
+from fedskew.flower import sites
+from fedskew.flower.messages import pack, unpack
+from fedskew.flower.post import Post
+from fedskew.flower.settings import Rules, configured, folder, rules
+from fedskew.types import Broadcast, Keep, Spec, Tree
+from fedskew.work import evaluate
+from fedskew.work.gather import Gathered, ask_block, blocks
+from fedskew.work.site import Site
+from fedskew.work.validate import Inspector
+
+log = logging.getLogger("fedskew")
+
+RUN_ID = "run_id"
+
+
+class Federated:
+    """Asks sites; keeps nothing of them: their memories are theirs."""
+
+    def __init__(self, site: Site, grid: Grid, rules: Rules, run: str) -> None:
+        self.site, self.rules, self.run = site, rules, run
+        self.post = Post(grid, site.plan.task, rules)
+        self.inspector = Inspector(site, rules.max_norm)
+
+    def ask(self, sent: Sequence[Broadcast]) -> Gathered:
+        if not sent:
+            return Gathered()
+        to = {each.client: each for each in sent}
+        kind = "train" if sent[0].entry is None else "query"
+        heard = self.post.exchange(kind, to, lambda client: pack(to[client], run=self.run), unpack)
+        good, refused = self.inspector.sift(to, heard.answers)
+        gathered = Gathered(lost=heard.lost | refused, late=heard.late)
+        for block in blocks(sent):
+            answered = [each for each in block if each.client in good]
+            said, _ = ask_block(self.site, answered, lambda _: Keep(), lambda _, each, keep: (good[each.client], keep))
+            gathered.absorb(said)
+        return gathered
+
+    def score(self, spec: Spec, weights: Tree) -> dict[str, Any]:
+        if self.rules.score == "server":
+            pieces = [evaluate.score_slice(self.site, spec, weights, piece) for piece in evaluate.slices(self.site)]
+        else:
+            everybody = range(self.site.plan.task.clients)
+            question = pack((spec, weights))
+            heard = self.post.exchange("evaluate", everybody, lambda _: question, self._read_scores)
+            pieces = [heard.answers[client] for client in sorted(heard.answers)]
+        return evaluate.scores(pieces)
+
+    def _read_scores(self, content: Any) -> Tree:
+        scores, classes = unpack(content), self.site.plan.task.classes
+        try:
+            confusion, loss = scores["confusion"], scores["loss"]
+            good = (
+                confusion.shape == (classes, classes)
+                and confusion.dtype == torch.int64
+                and bool((confusion >= 0).all())
+            )
+            if good and loss.shape == () and loss.dtype == torch.float64 and bool(loss.isfinite()):
+                return {"confusion": confusion, "loss": loss}
+        except (TypeError, KeyError, AttributeError):
+            pass
+        raise UserError("scores must be a confusion matrix and a loss")
+
+    def settle(self, seen: dict[int, int]) -> None:
+        """Sites hear it with their next broadcast."""
+
+    def close(self) -> None:
+        pass
+
+
+def federate(
+    grid: Grid,
+    config: RunConfig,
+    out: Path,
+    rules: Rules = Rules(),  # noqa: B008  (frozen)
+    *,
+    source: Source | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run a federation to its end; if `out` holds a part of this run, go on from there to the same weights."""
+    given = replace(
+        sites.at_server(config, rules, source),
+        engine=lambda site: Federated(site, grid, rules, _run_id(out)),
+    )
+    if not (out / experiment.CONFIG).exists():
+        return experiment.run(config, out, given=given, progress=progress)
+    if experiment.begun(out, config.rounds) != config:
+        raise UserError(f"'{out}' holds a run with another configuration; choose another 'out'")
+    if record.has_writer(out / record.NAME):
+        raise UserError(f"the run in '{out}' is going on already")
+    return experiment.resume(out, given=given, progress=progress, rounds=config.rounds)
+
+
+def _run_id(out: Path) -> str:
+    """Ours, not Flower's: it stays when a run goes on under another of Flower's."""
+    path = out / RUN_ID
+    if not path.exists():
+        draft = path.with_suffix(".new")
+        draft.write_text(secrets.token_hex(16))
+        draft.replace(path)
+    return path.read_text()
+
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """The whole app: everything is in the run configuration."""
+    given = context.run_config
+
+    def tell(line: dict[str, Any]) -> None:
+        log.info(
+            "round %s: %s of %s sites, accuracy %s", *(line.get(k) for k in ("round", "replies", "asked", "accuracy"))
+        )
+
+    result = federate(grid, configured(given), folder(given, "out"), rules(given), progress=tell)
+    log.info("weights_sha256 %s", result.end["weights_sha256"])

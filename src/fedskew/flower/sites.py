@@ -1,0 +1,100 @@
+"""From a configuration's text to what one end of a federation works with: its own data, the common plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedskew import experiment
+from fedskew.config import RunConfig
+from fedskew.data.shards import Shards
+from fedskew.data.sources import Source, load
+from fedskew.errors import UserError
+from fedskew.experiment import Given
+from fedskew.flower.settings import Rules
+from fedskew.types import Spec
+from fedskew.work.site import Site
+
+
+def number(node: Mapping[str, Any], clients: int) -> int:
+    """Which client a node is."""
+    found = node.get("site", node.get("partition-id"))
+    if type(found) is not int or not 0 <= found < clients:
+        raise UserError(f"node config 'site' is {found!r}, and must be a whole number from 0 to {clients - 1}")
+    return found
+
+
+def own_source(config: RunConfig, rules: Rules, node: Mapping[str, Any]) -> Source:
+    """A site's own data. Where it lies the site says, never the coordinator."""
+    path = node.get("data")
+    if not isinstance(path, str):
+        raise UserError("node config has no 'data': the path of this site's own folder or CSV")
+    return normalised(load("own", Path(path), **config.data.options | {"vacant": True}), rules)
+
+
+def normalised(source: Source, rules: Rules) -> Source:
+    """The same for all: a site's own mean would be another input to the common network."""
+    if not source.mean:
+        return source
+    channels = len(source.mean)
+    return replace(source, mean=(rules.mean,) * channels, std=(rules.std,) * channels)
+
+
+def at_site(config: RunConfig, rules: Rules, node: Mapping[str, Any], source: Source | None = None) -> Site:
+    """What a client works with. With data of its own it holds all of it, and the other clients nothing."""
+    client = number(node, config.partition.clients)
+    if source is None and rules.own_data:
+        source = own_source(config, rules, node)
+    if source is None:
+        site, _, _ = experiment.prepare(config)
+    else:
+        _check_own(config, node)
+        held = _held(source, config.partition.clients, client)
+        site, _, _ = experiment.prepare(_without_noise(config), Given(source, held=held))
+    return replace(site, build=_guarded(site, config, node)) if rules.own_data else site
+
+
+def at_server(config: RunConfig, rules: Rules, source: Source | None) -> Given:
+    """What the coordinator works with: where sites have data of their own, it holds test data only."""
+    if source is None and not rules.own_data:
+        return Given()
+    source = source or normalised(experiment.load_source(config), rules)
+    return Given(source, held=_held(source, config.partition.clients, None))
+
+
+def _held(source: Source, clients: int, client: int | None) -> Shards:
+    rows = 0 if client is None else len(source.train)
+    after = [rows if client is not None and each > client else 0 for each in range(clients + 1)]
+    return Shards(torch.arange(rows), source.train.y[:rows], torch.tensor(after), source.classes)
+
+
+def _without_noise(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"noise": type(config.noise)()})
+
+
+def _check_own(config: RunConfig, node: Mapping[str, Any]) -> None:
+    """Real data has no artificial noise, and a coordinator names no code that a site did not agree to."""
+    if config.noise.kind != "none":
+        raise UserError(f"noise.kind is '{config.noise.kind}', and must be 'none' where sites have data of their own")
+    _check_network(config.model.name, node)
+
+
+def _check_network(name: str, node: Mapping[str, Any]) -> None:
+    if ":" in name and name != node.get("model"):
+        raise UserError(f"network '{name}' is code that this site did not agree to; node config 'model' must name it")
+
+
+def _guarded(site: Site, config: RunConfig, node: Mapping[str, Any]) -> Any:
+    """Networks come by name with every message, and so are looked at each time."""
+    build = site.build
+
+    def guarded(spec: Spec) -> torch.nn.Module:
+        for name in (spec.name, *(value for value in spec.args.values() if isinstance(value, str))):
+            _check_network(name, node)
+        return build(spec)
+
+    return guarded

@@ -1,0 +1,87 @@
+"""What leaves a client, tensor for tensor: said beforehand, by doing one step of each round's work at home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fedskew import experiment
+from fedskew.config import RunConfig
+from fedskew.engines.inline import Inline
+from fedskew.parts.protocol import Effort
+from fedskew.types import Broadcast, Keep, Update
+from fedskew.work import server
+from fedskew.work.client import visit
+from fedskew.work.loop import rounds
+from fedskew.work.site import Site, one_thread
+from fedskew.work.store import Store
+from fedskew.work.validate import trees
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor that travels up. Of a ragged one there are as many rows as the client has classes."""
+
+    place: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What clients are asked, and all that one of them sends back; beside it `examples`, `steps` and `client`."""
+
+    number: int
+    client: int
+    round: int
+    stage: int
+    #: the name of the entry that asks, or "" in a round of training
+    question: str
+    leaves: tuple[Leaf, ...]
+    metrics: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(leaf.bytes for leaf in self.leaves)
+
+
+class Recording(Inline):
+    """Asks clients one after another, and notes what each sends."""
+
+    def __init__(self, site: Site, store: Store) -> None:
+        super().__init__(site, store)
+        self.turns: list[Turn] = []
+
+    def visit(self, site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
+        update, keep = visit(site, sent, keep)
+        entry = "" if sent.entry is None else site.plan.stage(sent.round).entries[sent.entry].name
+        where = (sent.turn, sent.client, sent.round.index, sent.round.stage, entry)
+        self.turns.append(Turn(*where, tuple(leaves(update)), tuple(update.metrics)))
+        return update, keep
+
+
+def leaves(update: Update) -> Iterator[Leaf]:
+    """Every tensor of an update."""
+    for place, each in trees(update).items():
+        for name, t in each.items():
+            kind = str(t.dtype).removeprefix("torch.")
+            yield Leaf(place, name, kind, tuple(t.shape), t.numel() * t.element_size())
+
+
+def dry_run(config: RunConfig, given: experiment.Given = experiment.NOTHING) -> list[Turn]:
+    """What every client would send in every turn of a run. Nothing is sent; each round is one step long."""
+    with one_thread():
+        site, _, spec = experiment.prepare(config, given)
+        plan = site.plan
+        short = tuple(replace(stage, effort=_one_step(stage.effort)) for stage in plan.method.stages)
+        site = replace(site, plan=replace(plan, method=replace(plan.method, stages=short)))
+        engine = Recording(site, Store())
+        for _ in rounds(site, engine, server.begin(spec, site.net(spec).initial()), config.evaluate.clients):
+            pass
+    return engine.turns
+
+
+def _one_step(effort: Effort) -> Effort:
+    return replace(effort, steps=1)

@@ -1,0 +1,170 @@
+"""Updates from afar are believed only if they look as they must; what is missing, extra, misshapen or absurd is not.
+
+What an update must look like is found out, not written down: the server does the client's work itself, for one step on
+made-up samples.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import median_low
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedskew import seeds, tree
+from fedskew.data.shards import Shards
+from fedskew.errors import UserError
+from fedskew.parts.protocol import Effort, Part
+from fedskew.types import Broadcast, Keep, Tree, Update
+from fedskew.work.client import visit
+from fedskew.work.site import Site
+
+#: from so many replies on, their median is worth something
+ENOUGH = 3
+
+
+def trees(update: Update) -> dict[str, Tree]:
+    """All that an update holds, by where it is for."""
+    return {"weights": update.weights, "buffers": update.buffers, **update.extras}
+
+
+def stand_in(site: Site) -> Site:
+    """The same work for one client with two made-up samples of each class, and one step of it."""
+    task, plan = site.plan.task, site.plan
+    y = torch.arange(2 * task.classes) % task.classes
+    draw = torch.rand(len(y), *task.shape, generator=seeds.generator(0, "stand-in"))
+    # Two tokens are known to every vocabulary.
+    x = draw if site.x.is_floating_point() else (draw * (255 if site.x.dtype == torch.uint8 else 2)).to(site.x.dtype)
+    one_step = Effort(epochs=1, steps=1, batch=len(y), drop_last=False)
+    stages = tuple(replace(stage, effort=one_step) for stage in plan.method.stages)
+    shards = Shards(torch.arange(len(y)), y, torch.tensor([0, len(y)]), task.classes)
+    return replace(site, plan=replace(plan, method=replace(plan.method, stages=stages)), x=x, shards=shards)
+
+
+class Inspector:
+    """Sifts the replies to one turn. `max_norm` times the median of the norms is too much."""
+
+    def __init__(self, site: Site, max_norm: float) -> None:
+        self.site, self.max_norm = stand_in(site), max_norm
+        self._models: dict[str, Update] = {}
+
+    def sift(
+        self, sent: Mapping[int, Broadcast], replies: Mapping[int, Any]
+    ) -> tuple[dict[int, Update], dict[int, str]]:
+        """Those replies that may be believed, and for each other one the reason."""
+        good: dict[int, Update] = {}
+        refused: dict[int, str] = {}
+        for client, reply in replies.items():
+            try:
+                self._check(sent[client], reply)
+                good[client] = reply
+            except UserError as reason:
+                refused[client] = f"refused: {reason}"
+        norms = {client: _norms(sent[client], update) for client, update in good.items()}
+        for place in sorted({place for each in norms.values() for place in each}):
+            found = {client: each[place] for client, each in norms.items() if place in each}
+            middle = median_low(found.values())
+            if place == "weights" and len(found) < ENOUGH:
+                middle = float(tree.norm(sent[min(found)].weights))
+            for client, norm in found.items():
+                if norm > self.max_norm * middle > 0 and client in good:
+                    del good[client]
+                    refused[client] = f"refused: the norm of its {place} is {norm:.3g}, and {middle:.3g} is usual"
+        return good, refused
+
+    def _check(self, sent: Broadcast, reply: Any) -> None:
+        _check_types(sent, reply)
+        if sent.entry is None and not reply.steps:  # nobody will look at it
+            return
+        model = self._model(sent)
+        if reply.extras.keys() != model.extras.keys():
+            raise UserError(f"it speaks for {sorted(reply.extras)}, and must for {sorted(model.extras)}")
+        if not reply.examples and not any(trees(reply).values()):
+            return
+        given, wanted = trees(reply), trees(model)
+        stage = self.site.plan.stage(sent.round)
+        parts = {part.name: part for part in (*stage.parts, *stage.entries)}
+        for place in sorted(given.keys() | wanted.keys()):
+            _check_names(place, given.get(place, {}), wanted.get(place, {}))
+            _check_tree(place, given.get(place, {}), wanted.get(place, {}), parts.get(place, Part()))
+        _check_metrics(reply.metrics, model.metrics)
+
+    def _model(self, sent: Broadcast) -> Update:
+        """What an update to this broadcast looks like."""
+        shape = {name: sorted(each) for name, each in sent.extras.items()}
+        key = json.dumps([sent.round.stage, sent.entry, sent.score, sent.spec.name, sent.spec.args, shape])
+        if key not in self._models:
+            self._models[key] = visit(self.site, replace(sent, client=0), Keep())[0]
+        return self._models[key]
+
+
+def _check_types(sent: Broadcast, reply: Any) -> None:
+    if not isinstance(reply, Update):
+        raise UserError(f"a {type(reply).__name__} came in the place of an update")
+    if type(reply.client) is not int or reply.client != sent.client:
+        raise UserError(f"it says to be of client {reply.client!r}, and client {sent.client} was asked")
+    for name in ("examples", "steps"):
+        value = getattr(reply, name)
+        if type(value) is not int or value < 0:
+            raise UserError(f"its {name} are {value!r}, and must be a whole number")
+    if reply.steps and not reply.examples:
+        raise UserError(f"it made {reply.steps} steps without an example")
+    if type(reply.metrics) is not dict or type(reply.extras) is not dict:
+        raise UserError("its extras or metrics are no dictionary")
+    for place, each in trees(reply).items():
+        if type(each) is not dict or not all(isinstance(t, Tensor) for t in each.values()):
+            raise UserError(f"its {place} are no dictionary of tensors")
+
+
+def _check_names(place: str, given: Tree, wanted: Tree) -> None:
+    for name in sorted(wanted.keys() - given.keys()):
+        raise UserError(f"tensor '{name}' of its {place} is missing")
+    for name in sorted(given.keys() - wanted.keys(), key=str):
+        raise UserError(f"tensor '{name}' of its {place} is one too many")
+
+
+def _check_tree(place: str, given: Tree, wanted: Tree, part: Part) -> None:
+    rows = set()
+    for name, t in given.items():
+        model, where = wanted[name], f"tensor '{name}' of its {place}"
+        shape, right = tuple(t.shape), tuple(model.shape)
+        if name in part.ragged and shape and len(shape) == len(right):
+            rows.add(shape[0])
+            if shape[0] <= right[0]:  # the stand-in has every class
+                right = (shape[0], *right[1:])
+        if (shape, t.dtype) != (right, model.dtype):
+            raise UserError(f"{where} is {t.dtype} {list(shape)}, and must be {model.dtype} {list(right)}")
+        if t.is_floating_point() and not (t.isfinite() | (t.isnan() & (name in part.gaps))).all():
+            raise UserError(f"{where} holds a number that is not finite")
+        if name in part.ragged and not t.is_floating_point() and not _names_classes(t, len(model)):
+            raise UserError(f"{where} must name classes below {len(model)} in order")
+    if len(rows) > 1:
+        raise UserError(f"tensors of its {place} have {sorted(rows)} rows, and must have equally many")
+
+
+def _names_classes(t: Tensor, classes: int) -> bool:
+    return not len(t) or bool((t.diff() > 0).all() and t[0] >= 0 and t[-1] < classes)
+
+
+def _check_metrics(given: dict[str, Any], wanted: dict[str, float]) -> None:
+    for name, value in given.items():
+        if type(value) is not float or not (name in wanted or name.startswith("accuracy_")):
+            raise UserError(f"its metrics hold {name!r}: {value!r}, which nobody asked for")
+    for name in ("loss", "drift"):
+        if name in wanted and not torch.tensor(given.get(name, torch.nan)).isfinite():
+            raise UserError(f"its metric '{name}' is missing or not finite")
+
+
+def _norms(sent: Broadcast, update: Update) -> dict[str, float]:
+    """Of the change of the weights, and of whatever else was sent."""
+    if sent.entry is None and not update.steps:
+        return {}
+    found = trees(update)
+    if update.weights:
+        found["weights"] = tree.sub(update.weights, sent.weights)
+    flat = {place: {name: t.nan_to_num() for name, t in each.items()} for place, each in found.items() if each}
+    return {place: float(tree.norm(each)) for place, each in flat.items()}

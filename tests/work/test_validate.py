@@ -1,0 +1,156 @@
+"""An update from afar is believed only if it looks as it must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fedskew.types import Broadcast, Keep, Update
+from fedskew.work import server
+from fedskew.work.client import visit
+from fedskew.work.site import one_thread
+from fedskew.work.validate import Inspector
+from tests.contract import harness
+
+
+def asked(method: str) -> tuple[Inspector, dict[int, Broadcast], dict[int, Update]]:
+    """A turn: what was sent to four clients, and their honest replies."""
+    site, state = harness.site_of(harness.config(method, per_round=4))
+    inside = replace(state, round=replace(state.round, stage=0))
+    inside = server.furnish(site, inside, server.carried(site, state))
+    sent = {each.client: each for each in server.broadcasts(site, inside, range(4), score=False)}
+    with one_thread():
+        return Inspector(site, 10), sent, {client: visit(site, each, Keep())[0] for client, each in sent.items()}
+
+
+@pytest.fixture(scope="module")
+def scaffold() -> Any:
+    return asked("scaffold")
+
+
+def weights(change: Callable[[torch.Tensor], torch.Tensor | None]) -> Callable[[Update], Any]:
+    """An update with one tensor of its weights changed, or taken away."""
+
+    def spoil(update: Update) -> Update:
+        name = next(iter(update.weights))
+        spoilt = change(update.weights[name])
+        others = {key: t for key, t in update.weights.items() if key != name}
+        return replace(update, weights=others if spoilt is None else {name: spoilt, **others})
+
+    return spoil
+
+
+HOSTILE: dict[str, tuple[Callable[[Update], Any], str]] = {
+    "nan": (weights(lambda t: t * torch.nan), "not finite"),
+    "infinite": (weights(lambda t: t / 0), "not finite"),
+    "huge": (weights(lambda t: t * 0 + 1e15), "the norm of its weights"),
+    "shape": (weights(lambda t: t[:1]), "and must be torch.float32"),
+    "dtype": (weights(lambda t: t.double()), "is torch.float64"),
+    "missing": (weights(lambda t: None), "is missing"),
+    "extra": (lambda u: replace(u, weights={**u.weights, "more": torch.ones(1)}), "one too many"),
+    "buffers": (lambda u: replace(u, buffers={}), "of its buffers is missing"),
+    "silent part": (lambda u: replace(u, extras={}), "it speaks for []"),
+    "strange part": (lambda u: replace(u, extras={**u.extras, "Other": {}}), "it speaks for"),
+    "other client": (lambda u: replace(u, client=3), "client 0 was asked"),
+    "not a number": (lambda u: replace(u, examples="many"), "its examples are 'many'"),
+    "negative": (lambda u: replace(u, steps=-1), "its steps are -1"),
+    "no example": (lambda u: replace(u, examples=0), "without an example"),
+    "no tree": (lambda u: replace(u, weights=[1]), "no dictionary of tensors"),
+    "no metrics": (lambda u: replace(u, metrics={}), "metric 'loss' is missing"),
+    "more metrics": (lambda u: replace(u, metrics={**u.metrics, "patients": 3.0}), "which nobody asked for"),
+    "nan loss": (lambda u: replace(u, metrics={**u.metrics, "loss": torch.nan}), "metric 'loss' is missing or"),
+    "something else": (lambda u: Keep(), "a Keep came in the place"),
+}
+
+
+@pytest.mark.parametrize("spoil, reason", HOSTILE.values(), ids=list(HOSTILE))
+def test_a_hostile_update_is_refused_and_the_others_stay(
+    scaffold: Any, spoil: Callable[[Update], Any], reason: str
+) -> None:
+    inspector, sent, replies = scaffold
+    good, refused = inspector.sift(sent, {**replies, 0: spoil(replies[0])})
+    assert set(good) == {1, 2, 3}
+    assert set(refused) == {0} and reason in refused[0]
+
+
+def test_honest_updates_are_believed_untouched(scaffold: Any) -> None:
+    inspector, sent, replies = scaffold
+    good, refused = inspector.sift(sent, replies)
+    assert good == replies and not refused
+
+
+def test_a_huge_extra_is_refused(scaffold: Any) -> None:
+    """Its norm is 1e6 times what it was; honest ones are within a factor of ten of each other."""
+    inspector, sent, replies = scaffold
+    (part,) = (name for name, each in replies[0].extras.items() if each)
+    huge = {name: t * 1e6 for name, t in replies[0].extras[part].items()}
+    spoilt = replace(replies[0], extras={**replies[0].extras, part: huge})
+    _, refused = inspector.sift(sent, {**replies, 0: spoilt})
+    assert f"the norm of its {part}" in refused[0]
+
+
+@pytest.mark.parametrize("factor, fine", [(9.0, True), (11.0, False)])
+def test_ten_times_the_median_is_the_bound(scaffold: Any, factor: float, fine: bool) -> None:
+    """Changes of norm 1, 1, 1 and `factor`: their low median is 1, and the bound 10."""
+    inspector, sent, replies = scaffold
+
+    def moved(client: int, norm: float) -> Update:
+        name = next(iter(replies[client].weights))
+        step = torch.zeros_like(sent[client].weights[name])
+        step.view(-1)[0] = norm
+        there = {key: sent[client].weights[key].clone() for key in replies[client].weights}
+        return replace(replies[client], weights={**there, name: there[name] + step})
+
+    good, _ = inspector.sift(sent, {0: moved(0, factor)} | {client: moved(client, 1.0) for client in (1, 2, 3)})
+    assert (0 in good) == fine and {1, 2, 3} <= set(good)
+
+
+def test_alone_the_change_is_compared_with_the_model(scaffold: Any) -> None:
+    inspector, sent, replies = scaffold
+    assert 0 in inspector.sift(sent, {0: replies[0]})[0]
+    spoilt = weights(lambda t: t * 0 + 1e15)(replies[0])
+    assert "the norm of its weights" in inspector.sift(sent, {0: spoilt})[1][0]
+
+
+def test_who_made_no_step_is_nobody_to_judge(scaffold: Any) -> None:
+    inspector, sent, _ = scaffold
+    idle = Update(0, 0, 0, {}, {}, {}, {})
+    assert inspector.sift(sent, {0: idle}) == ({0: idle}, {})
+
+
+def test_a_part_may_send_a_row_for_each_class_it_has() -> None:
+    inspector, sent, replies = asked("fpl")
+    assert len({len(each.extras["Prototypes"]["class"]) for each in replies.values()}) > 1
+    assert not inspector.sift(sent, replies)[1]
+
+    def spoilt(**changed: torch.Tensor) -> str:
+        mine = replies[0].extras["Prototypes"] | changed
+        lie = replace(replies[0], extras={**replies[0].extras, "Prototypes": mine})
+        return inspector.sift(sent, {**replies, 0: lie})[1].get(0, "")
+
+    rows = len(replies[0].extras["Prototypes"]["class"])
+    assert "equally many" in spoilt(mean=replies[0].extras["Prototypes"]["mean"][1:])
+    assert "must name classes below 10" in spoilt(**{"class": torch.arange(rows) + 10})
+    assert "must name classes below 10" in spoilt(**{"class": torch.zeros(rows, dtype=torch.int64)})
+    assert "and must be torch.float32 [10, " in spoilt(mean=torch.zeros(11, 16), **{"class": torch.arange(11)})
+
+
+def test_only_where_a_part_says_so_may_a_number_be_missing() -> None:
+    """A detection's cells are NaN for classes the client does not have; infinite they may not be, nor other tensors."""
+    site, state = harness.site_of(harness.config("fednoro(warmup=1)"))
+    door = replace(state, round=replace(state.round, stage=1))
+    (number,) = (n for n, entry in enumerate(site.plan.stage(door.round).entries) if entry.name == "Detect")
+    sent = {each.client: each for each in server.queries(site, door, number, server.carried(site, state))}
+    with one_thread():
+        replies = {client: visit(site, each, Keep())[0] for client, each in sent.items()}
+    inspector = Inspector(site, 10)
+    assert any(each.extras["Detect"]["cells/mean"].isnan().any() for each in replies.values())
+    assert not inspector.sift(sent, replies)[1]
+    for name, value in {"cells/mean": torch.inf, "confusion/joint": torch.nan}.items():
+        mine = replies[0].extras["Detect"]
+        lie = replace(replies[0], extras={"Detect": {**mine, name: mine[name] + value}})
+        assert "not finite" in inspector.sift(sent, {**replies, 0: lie})[1][0]

@@ -50,13 +50,15 @@ Progress = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Given:
-    """What a Python caller may hand over in place of names: data, a module, a method."""
+    """What a Python caller may hand over in place of names: data, a module, a method; an engine; who holds what."""
 
     source: sources.Source | None = None
     module: nn.Module | None = None
     method: Method | None = None
     #: where annotators' soft labels are kept, for several runs to share
     shelf: Shelf | None = None
+    engine: Callable[[Site], Engine] | None = None
+    held: shards.Shards | None = None
 
 
 NOTHING = Given()
@@ -147,7 +149,7 @@ def prepare(
     site = Site(
         plan=plan,
         x=source.train.x,
-        shards=shards_for(config, source),
+        shards=given.held or shards_for(config, source),
         test=source.test,
         view=augment.view(config.data.augment, source.mean, source.std),
         build=build,
@@ -236,7 +238,9 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
 @contextmanager
 def _engine(config: RunConfig, site: Site, store: Store, given: Given) -> Iterator[Engine]:
     engine: Engine
-    if config.engine.name == "inline":
+    if given.engine is not None:
+        engine = given.engine(site)
+    elif config.engine.name == "inline":
         engine = Inline(site, store)
     elif config.engine.name == "wire":
         if given.method is not None and given.method != registry.build(config.method):
@@ -294,6 +298,7 @@ def _rounds(
         state = event.state
         if isinstance(event, Opened):
             door = {"round": event.round.index, "part": event.entry, "answers": event.answers, "verdict": event.verdict}
+            door |= {"lost": event.lost} if event.lost else {}
             doors.append(door)
             if writer is not None:
                 writer.write("door", **door)

@@ -18,6 +18,7 @@ from fedskew.types import Update
 
 UPDATES = "weights and buffers"
 SCORES = "scores of client models"
+LOST = "replies that all got lost"
 UNITS = {"client": "all data of a client", "sample": "one sample of a client"}
 #: numbers of an update that the server could tell by itself
 OPEN = {"seconds", "up", "down"}
@@ -68,8 +69,10 @@ def _releases(
     plan: Plan, lines: Sequence[Mapping[str, Any]], doors: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, Cover | None, Iterable[int]]]:
     """(channel, what covers it, the clients that told something by it), of every round and every question."""
-    stages = plan.method.stages
+    stages, heard = plan.method.stages, {line["stage"] for line in lines if line["replies"]}
     for line in lines:
+        if line["stage"] not in heard:
+            yield LOST, None, ()
         seal = stages[line["stage"]].seal
         yield UPDATES, None if seal is None else seal.cover, line["clients_asked"]
         for channel in line["channels"]:

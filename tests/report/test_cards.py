@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from fedskew.parts.stages import Card
@@ -44,6 +45,13 @@ def test_a_page_has_everything_of_the_card() -> None:
         "Tolerated.",
     ):
         assert expected in text
+
+
+def test_a_page_says_who_rules_out_secure_aggregation() -> None:
+    assert "## Secure aggregation\n\nWould be possible: the server needs nothing but sums" in cards.page(ENTRY)
+    looking = replace(ENTRY, seen_singly=["Distance", "Ask"])
+    assert "Not possible: what single clients say is needed by `Distance`, `Ask`.\n" in cards.page(looking)
+    assert (ENTRY.as_dict()["secure_aggregation"], looking.as_dict()["secure_aggregation"]) == (True, False)
 
 
 def test_the_table_links_to_the_pages(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedskew import experiment, record
+from fedskew.config import RunConfig
 from fedskew.data import sources
 from fedskew.detection.dossier import cells_from_json
 from fedskew.detection.quality import Indicator, averaged, fits
@@ -200,7 +200,7 @@ def _tests(cell: Cell, source: sources.Source) -> dict[str, Arrays]:
     return found
 
 
-def _with_domain(cell: Cell, name: str) -> Any:
+def _with_domain(cell: Cell, name: str) -> RunConfig:
     data = cell.config.data.model_copy(update={"options": cell.config.data.options | {"domains": name}})
     return cell.config.model_copy(update={"data": data})
 

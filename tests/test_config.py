@@ -138,7 +138,15 @@ def test_defaults_are_valid_and_frozen() -> None:
             "config key 'partition.alpha' is 0.5; partition 'iid' has no use for it, leave it out",
         ),
         ({"partition": {"name": "dirichet"}}, "config key 'partition.name' is 'dirichet'; did you mean 'dirichlet'?"),
-        ({"engine": {"name": "gpu"}}, "config key 'engine.name' is 'gpu'; known: inline, pool, wire"),
+        (
+            {"engine": {"address": "10.0.0.1:6379"}},
+            "config key 'engine.address' is '10.0.0.1:6379'; only engine 'ray' has one, leave it out",
+        ),
+        (
+            {"engine": {"name": "ray", "device": "cuda"}},
+            "config key 'engine.device' is 'cuda'; with engine 'ray' it should be 'cpu'",
+        ),
+        ({"engine": {"name": "gpu"}}, "config key 'engine.name' is 'gpu'; known: inline, pool, ray, wire"),
         ({"rounds": "ten"}, "config key 'rounds' is 'ten'; it should be a valid integer"),
         ({"rounds": True}, "config key 'rounds' is True; it should be a valid integer"),
         ({"local": 3}, "config key 'local' is 3; it should be a section of keys and values"),

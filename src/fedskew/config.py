@@ -142,12 +142,22 @@ class Evaluate(Section):
 
 
 class Engine(Section):
-    name: Literal["pool", "inline", "wire"] = "pool"
+    name: Literal["pool", "inline", "wire", "ray"] = "pool"
     workers: int | None = Field(default=None, ge=1)
+    #: Of a Ray cluster that runs already; None begins one on this machine.
+    address: str | None = None
     device: str = "cpu"
     precision: Literal["float32", "bf16"] = "float32"
     #: Share of replies that get lost on purpose.
     drop: float = Field(default=0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _address_fits(self) -> Engine:
+        if self.address is not None and self.name != "ray":
+            raise UserError(f"key 'engine.address' is {self.address!r}; only engine 'ray' has one, leave it out")
+        if self.name == "ray" and self.device != "cpu":
+            raise UserError(f"key 'engine.device' is {self.device!r}; with engine 'ray' it should be 'cpu'")
+        return self
 
 
 class Checkpoint(Section):

@@ -120,7 +120,7 @@ def prepare(
     config: RunConfig, given: Given = NOTHING, tell: Tell = lambda sentence: None
 ) -> tuple[Site, sources.Source, Spec]:
     """Everything a run needs, before its first round; `tell` hears how far the training of annotators is."""
-    resolve.check_device(config.engine.device)
+    resolve.check_engine(config.engine)
     source = given.source or load_source(config)
     shape = tuple(source.train.x.shape[1:])
     task = Task(source.classes, shape, config.partition.clients)
@@ -170,8 +170,8 @@ def prepare(
 
 def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]:
     """An engine for annotators, who have no far end of a wire."""
-    name = "inline" if config.engine.name == "wire" else config.engine.name
-    engine = config.engine.model_copy(update={"name": name})
+    name = {"wire": "inline", "ray": "pool"}.get(config.engine.name, config.engine.name)
+    engine = config.engine.model_copy(update={"name": name, "address": None})
     return _engine(config.model_copy(update={"engine": engine}), site, Store(), NOTHING)
 
 
@@ -224,6 +224,7 @@ def _check_unpaced(method: Method, rounds: int) -> None:
 def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None, fresh: bool = False) -> Result:
     shelf = given.shelf or Shelf(None if fresh else folder)
     given = replace(given, shelf=shelf)
+    _check_named(config, given)
     with one_thread():
         site, source, spec = prepare(config, given)
         if fresh and folder is not None:  # only now, so that a mistake leaves no folder behind
@@ -243,10 +244,11 @@ def _engine(config: RunConfig, site: Site, store: Store, given: Given) -> Iterat
     elif config.engine.name == "inline":
         engine = Inline(site, store)
     elif config.engine.name == "wire":
-        if given.method is not None and given.method != registry.build(config.method):
-            raise UserError("engine 'wire' builds methods by name at the far end; register yours, or use 'pool'")
         written, data = configuration.dumps(config), given.source or load_source(config)
-        engine = Wire(site, store, lambda: _rebuilt(written, Given(data, given.module, shelf=given.shelf), site))
+        wanted = site.shards.digest, data.checksums
+        engine = Wire(site, store, lambda: _elsewhere(written, given.module, given.shelf, wanted, data))
+    elif config.engine.name == "ray":
+        engine = _actors(config, site, store, given)
     else:
         engine = Pool(site, store, config.engine.workers)
     try:
@@ -255,11 +257,42 @@ def _engine(config: RunConfig, site: Site, store: Store, given: Given) -> Iterat
         engine.close()
 
 
-def _rebuilt(written: str, given: Given, like: Site) -> Site:
-    """A site made anew from a configuration's text, as a far client would; only the data is at hand already."""
-    site, _, _ = prepare(configuration.from_dict(tomllib.loads(written)), given)
-    assert site.shards.digest == like.shards.digest
+def _actors(config: RunConfig, site: Site, store: Store, given: Given) -> Engine:
+    from fedskew.engines.ray import Actors  # here, because Ray is an extra
+
+    written, data = configuration.dumps(config), given.source or load_source(config)
+    make = partial(_elsewhere, written, None, given.shelf, (site.shards.digest, data.checksums))
+    read = None if given.source is not None else partial(load_source, config)
+    return Actors(site, store, data, make, read, config.engine.workers, config.engine.address)
+
+
+def _elsewhere(
+    written: str,
+    module: nn.Module | None,
+    shelf: Shelf | None,
+    wanted: tuple[Any, ...],
+    data: sources.Source,
+) -> Site:
+    """A site made anew from a configuration's text, as a far client would; only the data are at hand already."""
+    site, _, _ = prepare(configuration.from_dict(tomllib.loads(written)), Given(data, module, shelf=shelf))
+    if (site.shards.digest, data.checksums) != wanted:
+        raise UserError(
+            f"data set '{data.name}' is not the one that the run began with (shards {site.shards.digest[:12]} instead "
+            f"of {wanted[0][:12]}); copy the same files there"
+        )
     return site
+
+
+def _check_named(config: RunConfig, given: Given) -> None:
+    """Engines that build a run anew elsewhere do so by names."""
+    engine = config.engine.name
+    if engine in ("wire", "ray") and given.method is not None and given.method != registry.build(config.method):
+        raise UserError(f"engine '{engine}' builds methods by name at the far end; register yours, or use 'pool'")
+    if engine == "ray" and given.module is not None:
+        raise UserError(
+            "engine 'ray' builds networks by name at the far end: put the module into a function, and give "
+            "model='module:function'"
+        )
 
 
 def _rounds(

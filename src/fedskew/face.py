@@ -48,6 +48,7 @@ FLAGS = {
     "score_clients": "evaluate.clients",
     "engine": "engine.name",
     "workers": "engine.workers",
+    "address": "engine.address",
     "device": "engine.device",
     "precision": "engine.precision",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fedskew.config import PARTITION_NEEDS, Partition, RunConfig
+from fedskew.config import PARTITION_NEEDS, Engine, Partition, RunConfig
 from fedskew.data.sources import Source
 from fedskew.errors import UserError
 from fedskew.models import registry as networks
@@ -43,12 +44,16 @@ def noise(config: RunConfig) -> Noise:
     return config.noise.model_copy(update={key: path for key, path in found.items() if Path(path).exists()})
 
 
-def check_device(name: str) -> None:
-    """Refuse a device that torch cannot use here."""
+def check_engine(wanted: Engine) -> None:
+    """Refuse an engine that is not installed, and a device that torch cannot use here."""
+    if wanted.name == "ray" and importlib.util.find_spec("ray") is None:
+        raise UserError("engine 'ray' needs a package that is not installed: pip install 'fedskew[ray]'")
     try:
-        torch.empty(0, device=name)
+        torch.empty(0, device=wanted.device)
     except (RuntimeError, AssertionError):
-        raise UserError(f"engine.device is '{name}', which torch cannot use here; 'cpu' always works") from None
+        raise UserError(
+            f"engine.device is '{wanted.device}', which torch cannot use here; 'cpu' always works"
+        ) from None
 
 
 def spec(config: RunConfig, source: Source) -> Spec:

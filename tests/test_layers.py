@@ -37,7 +37,8 @@ BELOW: dict[str, set[str]] = {
     "sweep": L0 | {"experiment", "report", "face", "space"},
     "reproduce": L0 | {"data", "models", "detection", "methods", "work", "experiment", "report"},
     "cli": L0
-    | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep", "reproduce"},
+    | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep", "reproduce"}
+    | {"leaving"},
     "__main__": {"cli"},
 }
 #: within the lowest layer

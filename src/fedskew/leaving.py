@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from fedskew import experiment
 from fedskew.config import RunConfig
 from fedskew.engines.inline import Inline
-from fedskew.parts.protocol import Effort
+from fedskew.parts.cohorts import Everyone
+from fedskew.parts.stages import Stage
 from fedskew.types import Broadcast, Keep, Update
 from fedskew.work import server
 from fedskew.work.client import visit
@@ -71,11 +72,11 @@ def leaves(update: Update) -> Iterator[Leaf]:
 
 
 def dry_run(config: RunConfig, given: experiment.Given = experiment.NOTHING) -> list[Turn]:
-    """What every client would send in every turn of a run. Nothing is sent; each round is one step long."""
+    """What every client would send in every turn, if it were asked. Nothing is sent; each round is one step long."""
     with one_thread():
         site, _, spec = experiment.prepare(config, given)
         plan = site.plan
-        short = tuple(replace(stage, effort=_one_step(stage.effort)) for stage in plan.method.stages)
+        short = tuple(map(_shortened, plan.method.stages))
         site = replace(site, plan=replace(plan, method=replace(plan.method, stages=short)))
         engine = Recording(site, Store())
         for _ in rounds(site, engine, server.begin(spec, site.net(spec).initial()), config.evaluate.clients):
@@ -83,5 +84,5 @@ def dry_run(config: RunConfig, given: experiment.Given = experiment.NOTHING) -> 
     return engine.turns
 
 
-def _one_step(effort: Effort) -> Effort:
-    return replace(effort, steps=1)
+def _shortened(stage: Stage) -> Stage:
+    return replace(stage, effort=replace(stage.effort, steps=1), cohort=Everyone())

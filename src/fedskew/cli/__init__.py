@@ -10,6 +10,7 @@ from fedskew import __version__
 from fedskew.cli.data import data
 from fedskew.cli.detection import detect
 from fedskew.cli.failures import Group
+from fedskew.cli.federation import federation
 from fedskew.cli.noise import noise
 from fedskew.cli.reproduce import reproduce
 from fedskew.cli.showing import card, methods, partition, report
@@ -42,6 +43,7 @@ for command in (
     detect,
     worklist,
     track,
+    federation,
     data,
 ):
     main.add_command(command)

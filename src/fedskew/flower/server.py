@@ -31,15 +31,16 @@ from fedskew.work.validate import Inspector
 log = logging.getLogger("fedskew")
 
 RUN_ID = "run_id"
+STAND_IN = "stand-in.safetensors"
 
 
 class Federated:
     """Asks sites; keeps nothing of them: their memories are theirs."""
 
-    def __init__(self, site: Site, grid: Grid, rules: Rules, run: str) -> None:
-        self.site, self.rules, self.run = site, rules, run
+    def __init__(self, site: Site, grid: Grid, rules: Rules, out: Path) -> None:
+        self.site, self.rules, self.run = site, rules, _run_id(out)
         self.post = Post(grid, site.plan.task, rules)
-        self.inspector = Inspector(site, rules.max_norm)
+        self.inspector = Inspector(site, rules.max_norm, out / STAND_IN)
 
     def ask(self, sent: Sequence[Broadcast]) -> Gathered:
         if not sent:
@@ -99,7 +100,7 @@ def federate(
     """Run a federation to its end; if `out` holds a part of this run, go on from there to the same weights."""
     given = replace(
         sites.at_server(config, rules, source),
-        engine=lambda site: Federated(site, grid, rules, _run_id(out)),
+        engine=lambda site: Federated(site, grid, rules, out),
     )
     if not (out / experiment.CONFIG).exists():
         return experiment.run(config, out, given=given, progress=progress)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from statistics import median_low
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedskew import seeds, tree
+from fedskew import codec, seeds, tree
 from fedskew.data.shards import Shards
 from fedskew.errors import UserError
 from fedskew.parts.protocol import Effort, Part
@@ -46,11 +47,15 @@ def stand_in(site: Site) -> Site:
 
 
 class Inspector:
-    """Sifts the replies to one turn. `max_norm` times the median of the norms is too much."""
+    """Sifts the replies to one turn. `max_norm` times the median of the norms is too much.
 
-    def __init__(self, site: Site, max_norm: float) -> None:
-        self.site, self.max_norm = stand_in(site), max_norm
+    The stand-in remembers what it did, in the file `memory`, for an entry may ask about what clients did before.
+    """
+
+    def __init__(self, site: Site, max_norm: float, memory: Path | None = None) -> None:
+        self.site, self.max_norm, self.memory = stand_in(site), max_norm, memory
         self._models: dict[str, Update] = {}
+        self._keep: Keep = codec.load(memory) if memory is not None and memory.exists() else Keep()
 
     def sift(
         self, sent: Mapping[int, Broadcast], replies: Mapping[int, Any]
@@ -98,7 +103,10 @@ class Inspector:
         shape = {name: sorted(each) for name, each in sent.extras.items()}
         key = json.dumps([sent.round.stage, sent.entry, sent.score, sent.spec.name, sent.spec.args, shape])
         if key not in self._models:
-            self._models[key] = visit(self.site, replace(sent, client=0), Keep())[0]
+            seen = -1 if self._keep.pending is None else self._keep.pending[0]
+            self._models[key], self._keep = visit(self.site, replace(sent, client=0, seen=seen), self._keep)
+            if self.memory is not None:
+                codec.save(self._keep, self.memory)
         return self._models[key]
 
 

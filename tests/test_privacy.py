@@ -67,6 +67,12 @@ def test_sampling_is_no_excuse_and_neither_is_a_lost_reply() -> None:
         ("dp(sigma=0)", [line(0)], [], "these channels are not covered: weights and buffers"),
         ("fednoro+dp", [line(0, stage=1)], [{"part": "Detect"}], "these channels are not covered: Detect"),
         ("dp", [line(0, replies=0)], [], "these channels are not covered: replies that all got lost"),
+        (
+            "dp",
+            [line(0) | {"scored_by": "clients"}],
+            [],
+            "these channels are not covered: scores on clients' own test data",
+        ),
         ("dp", [], [], "no client was asked"),
     ],
 )

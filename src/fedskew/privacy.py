@@ -18,6 +18,7 @@ from fedskew.types import Update
 
 UPDATES = "weights and buffers"
 SCORES = "scores of client models"
+TESTED = "scores on clients' own test data"
 LOST = "replies that all got lost"
 UNITS = {"client": "all data of a client", "sample": "one sample of a client"}
 #: numbers of an update that the server could tell by itself
@@ -75,6 +76,8 @@ def _releases(
             yield LOST, None, ()
         seal = stages[line["stage"]].seal
         yield UPDATES, None if seal is None else seal.cover, line["clients_asked"]
+        if line.get("scored_by") == "clients":
+            yield TESTED, None, ()
         for channel in line["channels"]:
             yield channel, None, ()
     asking = {entry for stage in stages for entry in stage.entries if entry.asks}

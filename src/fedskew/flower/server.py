@@ -59,12 +59,12 @@ class Federated:
     def score(self, spec: Spec, weights: Tree) -> dict[str, Any]:
         if self.rules.score == "server":
             pieces = [evaluate.score_slice(self.site, spec, weights, piece) for piece in evaluate.slices(self.site)]
-        else:
-            everybody = range(self.site.plan.task.clients)
-            question = pack((spec, weights))
-            heard = self.post.exchange("evaluate", everybody, lambda _: question, self._read_scores)
-            pieces = [heard.answers[client] for client in sorted(heard.answers)]
-        return evaluate.scores(pieces)
+            return evaluate.scores(pieces)
+        everybody = range(self.site.plan.task.clients)
+        question = pack((spec, weights))
+        heard = self.post.exchange("evaluate", everybody, lambda _: question, self._read_scores)
+        pieces = [heard.answers[client] for client in sorted(heard.answers)]
+        return evaluate.scores(pieces) | {"scored_by": "clients"}
 
     def _read_scores(self, content: Any) -> Tree:
         scores, classes = unpack(content), self.site.plan.task.classes

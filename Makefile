@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: run test test-all check-report lint docs clean
+.PHONY: run test test-all test-ray check-report lint docs clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,6 +22,10 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 2>&1 | tee test-all.log
+
+test-ray: $(INSTALLED)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,ray]"
+	$(BIN)/python -m pytest -q -rP -m "slow or not slow" --durations 20 tests/engines/test_ray.py
 
 check-report: $(INSTALLED)
 	$(BIN)/fedskew report runs/demo -o runs/demo/report.html

@@ -9,12 +9,14 @@ import importlib.util
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,17 +72,24 @@ class Cluster:
     modules: Path
     here: Path
     there: Path
+    processes: list[int]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
+    with _two_machines() as made:
+        yield made
+
+
+@contextmanager
+def _two_machines() -> Iterator[Cluster]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
     with socket.socket() as free:
         free.bind(("127.0.0.2", 0))
         port = free.getsockname()[1]
     folder = Path(tempfile.mkdtemp(prefix="ray"))  # not tmp_path: the names of Ray's sockets must be short
-    made = Cluster(f"127.0.0.2:{port}", folder / "modules", folder / "here.npz", folder / "there.npz")
+    made = Cluster(f"127.0.0.2:{port}", folder / "modules", folder / "here.npz", folder / "there.npz", [])
     made.modules.mkdir()
     (made.modules / "mortal.py").write_text(MORTAL)
     started: list[subprocess.Popen[bytes]] = []
@@ -90,6 +99,7 @@ def cluster() -> Iterator[Cluster]:
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_urlsafe(32))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.syspath_prepend(str(made.modules))
 
         def start(data: Path, *options: str) -> None:
@@ -98,6 +108,7 @@ def cluster() -> Iterator[Cluster]:
             command = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--num-cpus=1", *options]
             with (folder / f"{len(started)}.log").open("wb") as log:
                 started.append(subprocess.Popen(command, env=os.environ | more, stdout=log, stderr=log))
+            made.processes.append(started[-1].pid)
 
         try:
             at = ["--head", f"--port={port}", "--node-ip-address=127.0.0.2", "--include-dashboard=false"]
@@ -195,6 +206,21 @@ def test_a_block_that_kills_every_actor_ends_the_run(cluster: Cluster) -> None:
         harness.finish(harness.config(engine="ray", address=cluster.address, model="mortal:always"))
 
 
+@pytest.mark.slow
+def test_a_machine_that_dies_changes_nothing() -> None:
+    def kill_the_second(line: dict[str, Any]) -> None:
+        if line["round"] == first:
+            for process in _tree(cluster.processes[1]):
+                os.kill(process, signal.SIGKILL)
+
+    here = harness.finish(harness.config("scaffold", rounds=4))
+    first = here.rounds[0]["round"]
+    with _two_machines() as cluster:
+        wanted = harness.config("scaffold", rounds=4, engine="ray", address=cluster.address)
+        there = harness.finish(wanted, progress=kill_the_second)
+    assert here.end["weights_sha256"] == there.end["weights_sha256"]
+
+
 def _write(path: Path, brighter: int = 0) -> None:
     rng = np.random.default_rng(5)
     x = rng.integers(0, 200, (120, 8, 8), dtype=np.uint8) + np.uint8(brighter)
@@ -247,14 +273,15 @@ def test_ten_thousand_clients_with_a_cohort_of_a_thousand(cluster: Cluster, tmp_
 def test_without_an_address_nobody_else_can_reach_it(cluster: Cluster) -> None:
     heard: list[set[str]] = []
     harness.finish(
-        harness.config(engine="ray", workers=1, rounds=1), progress=lambda line: heard.append(_listening(os.getpid()))
+        harness.config(engine="ray", workers=1, rounds=1), progress=lambda line: heard.append(_listening(cluster))
     )
-    assert heard and heard[0] == {"127.0.0.1"}
+    assert heard == [{"127.0.0.1"}]
 
 
-def _listening(root: int) -> set[str]:
-    """The addresses at which a process and those below it listen."""
-    sockets = {os.readlink(f) for process in _tree(root) for f in _open_files(process) if os.path.lexists(f)}
+def _listening(cluster: Cluster) -> set[str]:
+    """The addresses at which this process and those below it listen, but for the cluster that was there before."""
+    processes = set(_tree(os.getpid())).difference(*map(_tree, cluster.processes))
+    sockets = {os.readlink(f) for process in processes for f in _open_files(process) if os.path.lexists(f)}
     found = set()
     for table, digits in (("tcp", 8), ("tcp6", 32)):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
@@ -283,12 +310,10 @@ def test_nobody_at_the_address(cluster: Cluster) -> None:
         harness.finish(harness.config(engine="ray", address="127.0.0.4:9"))
 
 
-def test_without_ray_a_sentence_names_the_extra(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['ray'] = None; from fedskew.cli import main; main()"
-    command = [sys.executable, "-c", program, "run", "--engine", "ray", "--out", str(tmp_path / "run")]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.returncode == 2, ended.stderr
-    assert "engine 'ray' needs a package that is not installed: pip install 'fedskew[ray]'" in ended.stderr
+def test_without_ray_a_sentence_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # what Python takes for: not to be found
+    with pytest.raises(UserError, match=r"^engine 'ray' needs a package .*: pip install 'fedskew\[ray\]'$"):
+        harness.finish(harness.config(engine="ray"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

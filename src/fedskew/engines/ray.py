@@ -69,6 +69,9 @@ class Actors:
             self._seats = _seats(data, read, workers)
             for seat in self._seats:
                 self._hire(seat)
+            deaths: Counter[int | None] = Counter()
+            while self._busy:  # a machine that cannot take part is a mistake, and must not go unnoticed in a short run
+                self._first(deaths)
         except BaseException:
             self.close()
             raise
@@ -132,26 +135,35 @@ class Actors:
             while self._idle and waiting:
                 seat, number = self._idle.pop(), waiting.pop()
                 self._busy[call(seat.actor, number)] = (seat, number)
-            for reference in ray.wait(list(self._busy))[0]:
-                seat, asked = self._busy.pop(reference)
-                try:
-                    answer = _heard(reference)
-                except (RayActorError, ObjectLostError) as error:
-                    deaths[asked] += 1
-                    if deaths[asked] == DEATHS:
-                        raise RuntimeError(
-                            f"{DEATHS} actors ended unexpectedly at the same work, which often means that memory ran "
-                            f"out; the run can be resumed, perhaps with fewer --workers ({error})"
-                        ) from None
-                    self._hire(seat)
-                    waiting += [] if asked is None else [asked]
-                    continue
-                self._idle.append(seat)
-                if asked is not None:
-                    done[asked] = answer
+            asked, answer = self._first(deaths)
+            if asked is not None and answer is None:
+                waiting.append(asked)
+            elif asked is not None:
+                done[asked] = answer
             while following in done:
                 yield done.pop(following)
                 following += 1
+
+    def _first(self, deaths: Counter[int | None]) -> tuple[int | None, Any]:
+        """Whoever is done first: the task, None for an actor that is now ready; and the answer, None if the actor died.
+
+        The dead are replaced.
+        """
+        reference = ray.wait(list(self._busy))[0][0]
+        seat, asked = self._busy.pop(reference)
+        try:
+            answer = _heard(reference)
+        except (RayActorError, ObjectLostError) as error:
+            deaths[asked] += 1
+            if deaths[asked] == DEATHS:
+                raise RuntimeError(
+                    f"{DEATHS} actors ended unexpectedly at the same work, which often means that memory ran out; the "
+                    f"run can be resumed, perhaps with fewer --workers ({error})"
+                ) from None
+            self._hire(seat)
+            return asked, None
+        self._idle.append(seat)
+        return asked, answer
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -80,5 +79,3 @@ class Loopback(Grid):
     @property
     def run(self) -> Any:
         raise NotImplementedError
-
-

@@ -1,0 +1,126 @@
+"""A SuperLink and its SuperNodes as real processes on loopback, all of them ended at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedskew import config as configuration
+from fedskew import record
+from fedskew.config import RunConfig
+from fedskew.flower import project
+
+BIN = Path(sys.executable).parent
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 240) -> Any:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := what():
+            return found
+        time.sleep(0.3)
+    raise TimeoutError(f"not within {seconds} s")
+
+
+class Federation:
+    """`folder` holds logs, memories and runs."""
+
+    def __init__(self, folder: Path, nodes: int = 3) -> None:
+        self.folder, self.address = folder, f"127.0.0.1:{free_port()}"
+        self.started: dict[str, subprocess.Popen[bytes]] = {}
+        home = folder / "home"
+        home.mkdir(parents=True)
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "loop"\n[superlink.loop]\naddress = "{self.address}"\ninsecure = true\n'
+        )
+        self.environment = os.environ | {
+            "FLWR_HOME": str(home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
+        host, port = self.address.split(":")
+        self.start(
+            "link",
+            ["flower-superlink", "--insecure", "--host", host, "--port", port, "--database", str(folder / "state.db")],
+        )
+        wait_for(lambda: b"Uvicorn running" in (folder / "link.log").read_bytes())
+        for site in range(nodes):
+            self.node(site)
+
+    def start(self, name: str, command: list[str]) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.started[name] = subprocess.Popen(
+                [str(BIN / command[0]), *command[1:]],
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def node(self, site: int, **more: str) -> None:
+        config = {"site": str(site), "memory": f"'{self.folder / 'memory'}'"} | more
+        words = " ".join(f"{key}={value}" for key, value in config.items())
+        address = ["--superlink", self.address, "--host", "127.0.0.1", "--port", str(free_port())]
+        self.start(f"node{site}", ["flower-supernode", "--insecure", *address, "--node-config", words])
+
+    def stop(self, name: str, sign: int = signal.SIGKILL) -> None:
+        """The process and whatever it started."""
+        process = self.started.pop(name)
+        os.killpg(process.pid, sign)
+        process.wait(30)
+
+    def submit(self, name: str, config: RunConfig, **rules: Any) -> Path:
+        """Start a run as `flwr run` does; its folder."""
+        app, out = self.folder / f"app-{name}", self.folder / f"run-{name}"
+        project.write(app, {"config": configuration.dumps(config), "out": str(out)} | rules)
+        command = [str(BIN / "flwr"), "run", str(app), "loop"]
+        subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=120)
+        return out
+
+    def finish(self, out: Path) -> record.Run:
+        """The record, once the run has ended."""
+
+        def ended() -> record.Run | None:
+            if not (out / record.NAME).exists():
+                return None
+            run = record.read(out)
+            return run if run.end is not None else None
+
+        found = wait_for(ended)
+        assert isinstance(found, record.Run)
+        return found
+
+    def rounds(self, out: Path) -> int:
+        return len(record.read(out).rounds) if (out / record.NAME).exists() else 0
+
+    def server_process(self, out: Path) -> int:
+        """The process that writes a run's record."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                opened = {os.readlink(each) for each in (entry / "fd").iterdir()}
+            except OSError:
+                continue
+            if str(out / record.NAME) in opened:
+                return int(entry.name)
+        raise ProcessLookupError(out)
+
+    def close(self) -> None:
+        for name in list(self.started):
+            self.stop(name)

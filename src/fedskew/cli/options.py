@@ -57,7 +57,7 @@ training = _together(
     setting("--target", "Count the rounds to this accuracy, 0 to 1.", "none", float),
     setting("--engine", "pool, inline, wire or ray; all give the same bits.", "pool"),
     setting("--workers", "Processes of the pool, or actors of Ray.", "one per core", int),
-    setting("--address", "Of a Ray cluster that runs already, as host:port.", "one is begun here"),
+    setting("--address", "Of a Ray cluster that is running, host:port; without it one is begun here.", "none"),
     setting("--device", "Where networks run.", "cpu"),
     setting("--precision", "float32 or bf16.", "float32"),
     click.option("--score-clients", is_flag=True, default=None, help="Score the client models after local work, too."),

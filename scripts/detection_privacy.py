@@ -40,10 +40,14 @@ def losses(cells: dict[str, np.ndarray], client: int, rng: np.random.Generator) 
     return measures.Seen(torch.from_numpy(np.concatenate(y)), nothing, torch.from_numpy(np.concatenate(drawn)), nothing)
 
 
-def normal(seed: int) -> Callable[[Tree], Tree]:
+def hiding(seed: int) -> Callable[[Tree, float], Tree]:
     """Noise that a script may repeat."""
     rng = torch.Generator().manual_seed(seed)
-    return lambda hidden: {n: torch.randn(t.shape, generator=rng, dtype=torch.float64) for n, t in hidden.items()}
+
+    def hide(sums: Tree, sigma: float) -> Tree:
+        return {n: t + sigma * torch.randn(t.shape, generator=rng, dtype=torch.float64).to(t) for n, t in sums.items()}
+
+    return hide
 
 
 def reported(cells: dict[str, np.ndarray], epsilon: float | None, rng: np.random.Generator) -> Cells:
@@ -55,7 +59,7 @@ def reported(cells: dict[str, np.ndarray], epsilon: float | None, rng: np.random
             rows.append(measures.loss_cells(seen, classes))
         else:
             sigma = privacy.noise_scale(epsilon, DELTA)
-            rows.append(measures.private_cells(seen, classes, CLIP, sigma, normal(int(rng.integers(2**62)))))
+            rows.append(measures.private_cells(seen, classes, CLIP, sigma, hiding(int(rng.integers(2**62)))))
     mean, se, count = (np.stack([row[name].numpy() for row in rows]) for name in ("mean", "se", "count"))
     return Cells(mean, se, count.astype(np.int64))
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedskew import tree
 from fedskew.parts import measures
 from fedskew.parts.detect import Detect
 from fedskew.parts.protocol import Settled
@@ -161,7 +160,7 @@ def test_features_go_by_what_the_model_believes_not_by_labels() -> None:
 
 def test_private_cells_without_noise_are_the_cells_of_clipped_losses() -> None:
     found = seen([0, 0, 0, 0, 1, 1, 1, 1], [[0.5, 0.5]] * 8, [1.0, 2.0, 3.0, 9.0, 0.5, 0.5, 0.5, 0.5])
-    got = measures.private_cells(found, 2, 4.0, 0.0, tree.zeros_like)
+    got = measures.private_cells(found, 2, 4.0, 0.0, lambda sums, sigma: sums)
     assert got["mean"].tolist() == pytest.approx([(1 + 2 + 3 + 4) / 4, 0.5])
     assert got["count"].tolist() == [2, 2]
     # population variance of (1, 2, 3, 4) is 1.25
@@ -172,7 +171,7 @@ def test_private_cells_are_noised_and_thin_ones_suppressed_by_their_noised_count
     found = seen([0] * 400 + [1], [[0.5, 0.5]] * 401, [1.0] * 401)
     local = replace(client((30, 60, 10, 0, 0)), secret=b"a")
     turns = [replace(local, purpose=(turn,)) for turn in range(300)]
-    draws = [measures.private_cells(found, 2, 5.0, 2.0, turn.noise) for turn in turns]
+    draws = [measures.private_cells(found, 2, 5.0, 2.0, turn.hide) for turn in turns]
     means = np.array([float(each["mean"][0]) for each in draws])
     # the noise of the sum and of the count: 5/400 * 2 * sqrt(1 + (1/5)^2)
     assert means.std() == pytest.approx(5 / 400 * 2 * math.sqrt(1.04), rel=0.15)

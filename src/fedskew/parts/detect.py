@@ -54,7 +54,7 @@ class Detect(Entry):
         seen, classes = measures.look(local), local.task.classes
         if self.epsilon is not None:
             sigma = privacy.noise_scale(self.epsilon, self.delta)
-            told = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, local.noise)}
+            told = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, local.hide)}
         else:
             told = {
                 "cells/": measures.loss_cells(seen, classes),

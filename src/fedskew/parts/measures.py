@@ -71,13 +71,13 @@ def loss_cells(seen: Seen, classes: int) -> Tree:
     return {"mean": mean, "se": (variance / counts).sqrt(), "count": bucket(counts)}
 
 
-def private_cells(seen: Seen, classes: int, clip: float, sigma: float, noise: Callable[[Tree], Tree]) -> Tree:
+def private_cells(seen: Seen, classes: int, clip: float, sigma: float, hide: Callable[[Tree, float], Tree]) -> Tree:
     """The same from noised clipped sums and noised counts; only what is already noised decides what is left out."""
     losses = seen.losses.clamp(0, clip) / clip
     sums = torch.stack(
         [losses.new_zeros(classes).index_add_(0, seen.y, each) for each in (torch.ones_like(losses), losses, losses**2)]
     )
-    counts, first, second = sums + sigma * noise({"sums": sums})["sums"].to(sums)
+    counts, first, second = hide({"sums": sums}, sigma)["sums"]
     counts = torch.where(counts >= 4 * sigma, counts, torch.nan)
     mean = first / counts
     # the sampling error, and the error that the noise adds

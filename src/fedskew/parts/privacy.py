@@ -42,7 +42,7 @@ class GaussianSeal(Seal):
         share = clip / length if length > clip else 1.0
         # taken off the end, not put on the beginning: a share of 1 changes no bit
         clipped = tree.add(ended, change, alpha=share - 1)
-        left = tree.add(clipped, local.noise(change), alpha=self.sigma * clip if self.sigma else 0.0)
+        left = local.hide(clipped, self.sigma * clip if self.sigma else 0.0)
         left = {name: t.clamp(min=0) if name.endswith(VARIANCE) else t for name, t in left.items()}
         left = tree.like(left, told)
         return replace(

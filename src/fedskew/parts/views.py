@@ -64,16 +64,15 @@ class Local:
     purpose: tuple[int | str, ...]
     secret: bytes = b""
 
-    def noise(self, hidden: Tree) -> Tree:
-        """Standard normal draws, float64, to hide a tree with: by a secret of the site, or others could subtract them.
+    def hide(self, told: Tree, deviation: float) -> Tree:
+        """A tree with normal noise, by a secret of the site, or others could subtract it.
 
-        They depend on what they hide, for a client that is asked a turn twice must not hide two things alike.
+        The noise depends on the deviation and on all that it hides: who asks a turn twice, or in two runs, must not get
+        two things with the same noise.
         """
-        purpose = (*self.purpose, tree.digest(hidden))
-        return {
-            name: torch.from_numpy(seeds.secret_normal(self.secret, t.numel(), *purpose, name)).view_as(t).to(t.device)
-            for name, t in hidden.items()
-        }
+        purpose = (*self.purpose, deviation.hex(), tree.digest(told))
+        drawn = {name: seeds.secret_normal(self.secret, t.numel(), *purpose, name) for name, t in told.items()}
+        return {name: t + deviation * torch.from_numpy(drawn[name]).view_as(t).to(t) for name, t in told.items()}
 
     @cached_property
     def rng(self) -> torch.Generator:

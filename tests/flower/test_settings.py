@@ -32,6 +32,10 @@ def test_wrong_rules_are_one_sentence(given: dict[str, object], sentence: str) -
     assert sentence in str(caught.value)
 
 
+def test_a_project_of_ones_own_may_have_keys_of_its_own() -> None:
+    assert rules({"my-key": 3, "deadline": 9.5}, strict=False) == Rules(deadline=9.5)
+
+
 def test_the_configuration_is_one_text_and_flower_is_the_engine() -> None:
     config = configured({"config": 'method = "moon"\n[engine]\nname = "pool"'})
     assert (config.method, config.engine.name) == ("moon", "inline")

@@ -62,7 +62,9 @@ def _site(context: Context, source: Callable[[Context], Source] | None) -> Site:
     if key not in _sites:
         _sites.clear()
         own = None if source is None else source(context)
-        site = sites.at_site(configured(context.run_config), rules(context.run_config), context.node_config, own)
+        site = sites.at_site(
+            configured(context.run_config), rules(context.run_config, strict=False), context.node_config, own
+        )
         _sites[key] = replace(site, secret=secret(folder(context.node_config, "memory", MEMORY)))
     return _sites[key]
 

@@ -49,11 +49,11 @@ _KEYS = {f.name.replace("_", "-"): f.name for f in fields(Rules)}
 _OTHERS = ("config", "out")
 
 
-def rules(given: Mapping[str, Any]) -> Rules:
-    """The rules in a run configuration; its keys have hyphens, as Flower's have."""
+def rules(given: Mapping[str, Any], strict: bool = True) -> Rules:
+    """The rules in a run configuration; its keys have hyphens, as Flower's have. Unless strict, others may be there."""
     found: dict[str, Any] = {}
     for key, value in given.items():
-        if key in _OTHERS:
+        if key in _OTHERS or (key not in _KEYS and not strict):
             continue
         if key not in _KEYS:
             raise UserError(f"run config has no key '{key}'{nearest(key, [*_KEYS, *_OTHERS])}")

@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: run test test-all test-ray check-report lint docs clean
+.PHONY: run test test-all test-federation test-ray check-report lint docs clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -26,6 +26,9 @@ test-all: $(INSTALLED)
 test-ray: $(INSTALLED)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,ray]"
 	$(BIN)/python -m pytest -q -rP -m "slow or not slow" --durations 20 tests/engines/test_ray.py
+
+test-federation: $(INSTALLED)
+	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 tests/flower tests/test_leaving.py
 
 check-report: $(INSTALLED)
 	$(BIN)/fedskew report runs/demo -o runs/demo/report.html

@@ -26,7 +26,7 @@ def free_port() -> int:
         return int(made.getsockname()[1])
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 240) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 800) -> Any:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := what():
@@ -86,10 +86,14 @@ class Federation:
         os.killpg(process.pid, sign)
         process.wait(30)
 
-    def submit(self, name: str, config: RunConfig, **rules: Any) -> Path:
-        """Start a run as `flwr run` does; its folder."""
+    def submit(self, name: str, config: RunConfig, client: Path | None = None, **rules: Any) -> Path:
+        """Start a run as `flwr run` does, perhaps with another app for clients; its folder."""
         app, out = self.folder / f"app-{name}", self.folder / f"run-{name}"
         project.write(app, {"config": configuration.dumps(config), "out": str(out)} | rules)
+        if client is not None:
+            text = (app / "pyproject.toml").read_text()
+            (app / "pyproject.toml").write_text(text.replace("fedskew.flower.client", client.stem))
+            (app / client.name).write_text(client.read_text())
         command = [str(BIN / "flwr"), "run", str(app), "loop"]
         subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=120)
         return out

@@ -253,7 +253,7 @@ def test_nobody_takes_the_place_of_another_site(tmp_path: Path) -> None:
 
         @app.query("about")
         def about(message: Message, context: Context) -> Message:
-            said = ConfigRecord({"site": client, "classes": 10, "shape": [1, 8, 8]})
+            said = ConfigRecord({"site": client, "classes": 10, "shape": [1, 8, 8], "dtype": "uint8"})
             return Message(RecordDict({HEAD: said}), reply_to=message)
 
         return node(app, text)
@@ -291,11 +291,13 @@ def own_folders(folder: Path) -> list[Path]:
 
 
 def own_run(folder: Path, score: str) -> Any:
+    folder.mkdir()
     paths = own_folders(folder)
     config = configuration.from_dict(
         {
             "rounds": 1,
-            "data": {"name": "own", "dir": str(paths[0]), "options": {"classes": "a,b,c"}},
+            "data": {"name": "own", "options": {"classes": "a,b,c"}}
+            | ({"dir": str(paths[0])} if score == "server" else {}),
             "partition": {"name": "iid", "clients": 3},
             "model": {"name": "mlp"},
             "engine": {"name": "inline"},
@@ -309,9 +311,7 @@ def own_run(folder: Path, score: str) -> Any:
 
 
 def test_sites_read_their_own_data_and_score_on_it(tmp_path: Path) -> None:
-    """30 training samples each; 10 test samples at the server's place, or 10 at each of three sites."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
+    """30 training samples each; 10 test samples at the coordinator, or 10 at each of three sites and none there."""
     here = own_run(tmp_path / "a", "server")
     there = own_run(tmp_path / "b", "sites")
     assert digest(here) == digest(there)

@@ -95,6 +95,17 @@ def test_a_node_killed_in_a_round_comes_back_with_its_memory(federation: Federat
 
 
 @pytest.mark.slow
+def test_a_hostile_site_is_refused_round_after_round(federation: Federation) -> None:
+    """NaN, a wrong shape, 1e30, a truncated array."""
+    app = Path(__file__).with_name("hostile.py")
+    run = federation.finish(federation.submit("hostile", config_of("fedavg", rounds=4), app))
+    assert [line["replies"] for line in run.rounds] == [2, 2, 2, 2]
+    reasons = [line["lost"]["2"] for line in run.rounds]
+    for reason, said in zip(("not finite", "and must be", "the norm of its weights", "damaged"), reasons, strict=True):
+        assert said.startswith("refused: ") and reason in said
+
+
+@pytest.mark.slow
 def test_past_the_deadline_a_round_goes_on_without_a_site(federation: Federation) -> None:
     federation.stop("node2")
     try:

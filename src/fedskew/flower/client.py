@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +95,8 @@ def _score(site: Site, content: RecordDict, context: Context) -> RecordDict:
 def _about(site: Site, content: RecordDict, context: Context) -> RecordDict:
     """Who this is, and whether it can take part: the kind of its samples, none of them."""
     del content
-    task = site.plan.task
-    about: dict[str, Any] = {"site": _client(site, context), "classes": task.classes, "shape": list(task.shape)}
-    return RecordDict({HEAD: ConfigRecord(about)})
+    about: dict[str, Any] = {"site": _client(site, context)} | asdict(sites.kind(site))
+    return RecordDict({HEAD: ConfigRecord(about | {"shape": list(about["shape"])})})
 
 
 app = client_app()

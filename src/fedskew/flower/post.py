@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -16,11 +16,11 @@ from fedskew.errors import UserError
 from fedskew.flower.client import ABOUT
 from fedskew.flower.messages import pack, word
 from fedskew.flower.settings import Rules
-from fedskew.types import Task
+from fedskew.flower.sites import Kind
 
 log = logging.getLogger("fedskew")
 
-POLL = 0.2
+POLL = 0.5
 #: Flower's codes for letters that nobody will answer any more: the node or its process is gone, or the letter expired
 GONE = frozenset({3, 4, 5, 8})
 
@@ -40,11 +40,19 @@ class Heard:
 class Post:
     """Knows which node is which client, and sends again what a node that went away did not answer."""
 
-    def __init__(self, grid: Grid, task: Task, rules: Rules) -> None:
-        self.grid, self.task, self.rules = grid, task, rules
+    def __init__(self, grid: Grid, clients: int, rules: Rules) -> None:
+        self.grid, self.clients, self.rules = grid, clients, rules
+        self.kind: Kind | None = None
         self._clients: dict[int, Node] = {}
         self._asked: dict[Node, str] = {}
         self._overdue: dict[str, int] = {}
+
+    def meet(self) -> Kind:
+        """Wait for the first site; its data is of the kind that the others' must be of."""
+        while self.kind is None:
+            self._look()
+            time.sleep(POLL)
+        return self.kind
 
     def exchange(
         self,
@@ -78,7 +86,7 @@ class Post:
                     self._open(heard, client, reply.content, read)
                 elif reply.error.code in GONE:
                     self._forget(client)
-                    sent_to.pop(client)
+                    sent_to.pop(client, None)
                 else:
                     heard.lost[client] = f"error at the site: {reply.error.reason}"
             time.sleep(POLL)
@@ -128,16 +136,18 @@ class Post:
     def _enter(self, node: Node, reply: Message) -> None:
         if reply.has_error():
             raise UserError(str(reply.error.reason))
-        about = {name: word(reply.content, name) for name in ("site", "classes", "shape")}
-        client = about["site"]
-        if type(client) is not int or not 0 <= client < self.task.clients:
-            raise UserError(f"it says to be site {client!r}, and sites are 0..{self.task.clients - 1}")
+        client = word(reply.content, "site")
+        if type(client) is not int or not 0 <= client < self.clients:
+            raise UserError(f"it says to be site {client!r}, and sites are 0..{self.clients - 1}")
         if self.rules.sites and self.rules.sites[node[0]] != client:
             raise UserError(f"it says to be site {client}, and is {self.rules.sites[node[0]]}")
         if client in self._clients:
             raise UserError(f"it says to be site {client}, which node {self._clients[client][0]} is")
-        if (about["classes"], tuple(about["shape"])) != (self.task.classes, self.task.shape):
-            raise UserError(f"its data has {about['classes']} classes and samples {about['shape']}")
+        kind = Kind(*(word(reply.content, name) for name in ("classes", "shape", "dtype")))
+        kind = replace(kind, shape=tuple(kind.shape))
+        if kind != (self.kind or kind):
+            raise UserError(f"its data is {kind}, and must be {self.kind}")
+        self.kind = kind
         self._clients[client] = node
         log.info("site %d is here", client)
 

@@ -37,9 +37,9 @@ STAND_IN = "stand-in.safetensors"
 class Federated:
     """Asks sites; keeps nothing of them: their memories are theirs."""
 
-    def __init__(self, site: Site, grid: Grid, rules: Rules, out: Path) -> None:
-        self.site, self.rules, self.run = site, rules, _run_id(out)
-        self.post = Post(grid, site.plan.task, rules)
+    def __init__(self, site: Site, post: Post, rules: Rules, out: Path) -> None:
+        self.site, self.post, self.rules, self.run = site, post, rules, _run_id(out)
+        post.kind = sites.kind(site)
         self.inspector = Inspector(site, rules.max_norm, out / STAND_IN)
 
     def ask(self, sent: Sequence[Broadcast]) -> Gathered:
@@ -98,10 +98,9 @@ def federate(
     progress: Progress | None = None,
 ) -> Result:
     """Run a federation to its end; if `out` holds a part of this run, go on from there to the same weights."""
-    given = replace(
-        sites.at_server(config, rules, source),
-        engine=lambda site: Federated(site, grid, rules, out),
-    )
+    post = Post(grid, config.partition.clients, rules)
+    given = sites.at_server(config, rules, source, post.meet)
+    given = replace(given, engine=lambda site: Federated(site, post, rules, out))
     if not (out / experiment.CONFIG).exists():
         return experiment.run(config, out, given=given, progress=progress)
     if experiment.begun(out, config.rounds) != config:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,32 @@ from fedskew.data.sources import Source, load
 from fedskew.errors import UserError
 from fedskew.experiment import Given
 from fedskew.flower.settings import Rules
-from fedskew.types import Spec
+from fedskew.types import Arrays, Spec
 from fedskew.work.site import Site
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What all sites' data must have in common."""
+
+    classes: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def kind(site: Site) -> Kind:
+    return Kind(site.plan.task.classes, site.plan.task.shape, str(site.x.dtype).removeprefix("torch."))
+
+
+def blank(kind: Kind, rules: Rules) -> Source:
+    """Data of a kind without any content, for a coordinator that has none."""
+    x = torch.zeros(1, *kind.shape, dtype=getattr(torch, kind.dtype))
+    empty = Arrays(x, torch.zeros(1, dtype=torch.int64))
+    names = tuple(map(str, range(kind.classes)))
+    mean = (0.0,) * len(x[0]) if x.dtype == torch.uint8 else ()
+    return normalised(
+        Source("sites' own", empty, empty, kind.classes, names, mean, tuple(1.0 for _ in mean), {}), rules
+    )
 
 
 def number(node: Mapping[str, Any], clients: int) -> int:
@@ -58,11 +82,13 @@ def at_site(config: RunConfig, rules: Rules, node: Mapping[str, Any], source: So
     return replace(site, build=_guarded(site, config, node)) if rules.own_data else site
 
 
-def at_server(config: RunConfig, rules: Rules, source: Source | None) -> Given:
-    """What the coordinator works with: where sites have data of their own, it holds test data only."""
+def at_server(config: RunConfig, rules: Rules, source: Source | None, meet: Callable[[], Kind]) -> Given:
+    """What the coordinator works with: where sites have data of their own, it holds test data only, or none."""
     if source is None and not rules.own_data:
         return Given()
-    source = source or normalised(experiment.load_source(config), rules)
+    if source is None:
+        none = rules.score == "sites" and config.data.dir is None
+        source = blank(meet(), rules) if none else normalised(experiment.load_source(config), rules)
     return Given(source, held=_held(source, config.partition.clients, None))
 
 

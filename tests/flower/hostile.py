@@ -1,0 +1,37 @@
+"""An app for a project: an ordinary site, but that site 2 sends another kind of nonsense in every round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from flwr.app import Array, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedskew.flower.client import client_app
+from fedskew.flower.messages import TENSORS, pack, unpack
+
+ordinary = client_app()
+app = ClientApp()
+app.query("about")(ordinary)
+
+
+def nonsense(content: RecordDict, round: int) -> RecordDict:
+    update = unpack(content)
+    name = next(iter(update.weights))
+    whole = update.weights[name]
+    if round == 3:
+        packed = pack(update)
+        array = packed[TENSORS]["0"]
+        packed[TENSORS]["0"] = Array(array.dtype, array.shape, array.stype, array.data[:-5])
+        return packed
+    spoilt = (whole * torch.nan, whole[:1], whole + 1e30)[round]
+    return pack(replace(update, weights={**update.weights, name: spoilt}))
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    reply = ordinary(message, context)
+    if context.node_config["site"] != 2:
+        return reply
+    return Message(nonsense(reply.content, unpack(message.content).round.index), reply_to=message)

@@ -32,7 +32,7 @@ from tests.contract.methods import SMALL
 from tests.flower import tiny
 from tests.flower.loopback import Loopback, Node, node
 
-FEW = ["fedavg", "moon", "scaffold", "fpl", "fednoro", "fedconcat", "fedcorr"]
+FEW = ["fedavg", "moon", "fpl", "fednoro", "fedconcat"]
 #: noise that protects a site comes from its own secret, so no two runs are alike
 SECRET = {"dp"}
 OTHERS = [name for name in registry.known() if name not in FEW and name not in SECRET]
@@ -141,12 +141,28 @@ HOSTILE: dict[str, tuple[Callable[[Message], RecordDict], str]] = {
 }
 
 
+THREE_OF_FOUR = tiny.config_of("moon", per_round=4, rounds=2)
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The weights when the fourth site never does its work."""
+    folder = tmp_path_factory.mktemp("without")
+    nodes = tiny.nodes(THREE_OF_FOUR, folder)
+    fourth = nodes[103]
+
+    def idle(message: Message) -> Message | None:
+        failed = Message(Error(2, "no"), reply_to=message)
+        return failed if message.metadata.message_type == "train" else fourth(message)
+
+    return digest(tiny.run(THREE_OF_FOUR, folder, Loopback({**nodes, 103: idle})))
+
+
 @pytest.mark.parametrize("spoil, reason", HOSTILE.values(), ids=list(HOSTILE))
 def test_a_hostile_reply_is_refused_and_the_round_goes_on_as_without_it(
-    spoil: Callable[[Message], RecordDict], reason: str, tmp_path: Path
+    spoil: Callable[[Message], RecordDict], reason: str, without: str, tmp_path: Path
 ) -> None:
-    config = tiny.config_of("moon", per_round=4, rounds=2)
-    nodes = tiny.nodes(config, tmp_path / "a")
+    nodes = tiny.nodes(THREE_OF_FOUR, tmp_path)
 
     def hostile(message: Message) -> Message | None:
         reply = nodes[103](message)
@@ -154,17 +170,12 @@ def test_a_hostile_reply_is_refused_and_the_round_goes_on_as_without_it(
         kind = message.metadata.message_type
         return Message(spoil(reply), reply_to=message) if kind == "train" else reply
 
-    result = tiny.run(config, tmp_path / "a", Loopback({**nodes, 103: hostile}))
+    result = tiny.run(THREE_OF_FOUR, tmp_path, Loopback({**nodes, 103: hostile}))
     assert [line["replies"] for line in result.rounds] == [3, 3]
     assert all(list(line["lost"]) == [3] and reason in line["lost"][3] for line in result.rounds)
-    assert '"lost":{"3":"refused: ' in (tmp_path / "a" / "out" / record.NAME).read_text()
+    assert '"lost":{"3":"refused: ' in (tmp_path / "out" / record.NAME).read_text()
 
-    def silent(message: Message) -> Message | None:
-        failed = Message(Error(2, "silent"), reply_to=message)
-        return failed if message.metadata.message_type == "train" else nodes[103](message)
-
-    without = tiny.run(config, tmp_path / "b", Loopback({**tiny.nodes(config, tmp_path / "b"), 103: silent}))
-    assert digest(result) == digest(without)
+    assert digest(result) == without
 
 
 def test_past_the_deadline_a_round_goes_on_and_a_late_reply_is_noted(tmp_path: Path) -> None:
@@ -212,9 +223,17 @@ def test_without_a_quorum_a_run_stops_and_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["moon", "fednoro(warmup=1, redetect=1)", "fedcorr(warmup=1, finetune=1, confidence=0.1)"]
+    "name, messages",
+    [
+        ("moon", 5),
+        ("fednoro(warmup=1, redetect=1)", 10),
+        *(
+            pytest.param(name, messages, marks=pytest.mark.slow)
+            for name in ("fedcorr(warmup=1, finetune=1, confidence=0.1)", "fedconcat(encoder_rounds=1)", "scaffold")
+            for messages in (1, 5, 10)
+        ),
+    ],
 )
-@pytest.mark.parametrize("messages", [5, 10])
 def test_a_coordinator_that_dies_goes_on_to_the_same_weights(name: str, messages: int, tmp_path: Path) -> None:
     """It dies after so many letters, wherever that is; sites keep their memories, and some turns are asked again."""
     config = tiny.config_of(name, per_round=4)

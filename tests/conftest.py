@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from hypothesis import settings
 # The same examples every time, and no deadline: a loaded machine must not fail a test.
 settings.register_profile("fedskew", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("fedskew")
+
+
+# What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

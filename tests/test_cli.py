@@ -317,16 +317,9 @@ def test_a_damaged_or_malicious_cifar_file_is_one_sentence(content: str, verify:
     assert not Path("runs").exists()
 
 
-def _heed_interrupts() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and its children do too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_ctrl_c_says_how_to_go_on() -> None:
     command = process("run", "--rounds", "100000", "--clients", "4", "--workers", "2", "--out", "mine")
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=_heed_interrupts
-    ) as running:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
         try:
             for _ in range(600):
                 record = Path("mine/record.jsonl")

@@ -31,6 +31,9 @@ from fedskew.errors import UserError
 from fedskew.methods import registry
 from fedskew.parts import compose
 
+#: a process learns it when it imports Ray, and for good
+TOKEN = secrets.token_urlsafe(32)
+
 #: a network that takes its process with it, once or always, where FEDSKEW_MORTAL is set
 MORTAL = """
 import os
@@ -94,10 +97,9 @@ def _two_machines() -> Iterator[Cluster]:
     (made.modules / "mortal.py").write_text(MORTAL)
     started: list[subprocess.Popen[bytes]] = []
     with pytest.MonkeyPatch.context() as patch:
-        # Ray's ports are open to other machines as soon as it has an address, so a word is asked for there; which word,
-        # a process learns when it imports Ray.
+        # Ray's ports are open to other machines as soon as it has an address, so a word is asked for there.
         patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_urlsafe(32))
+        patch.setenv("RAY_AUTH_TOKEN", TOKEN)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.syspath_prepend(str(made.modules))
@@ -211,13 +213,16 @@ def test_a_machine_that_dies_changes_nothing() -> None:
     def kill_the_second(line: dict[str, Any]) -> None:
         if line["round"] == first:
             for process in _tree(cluster.processes[1]):
+                killed.append(process)
                 os.kill(process, signal.SIGKILL)
 
+    killed: list[int] = []
     here = harness.finish(harness.config("scaffold", rounds=4))
     first = here.rounds[0]["round"]
     with _two_machines() as cluster:
         wanted = harness.config("scaffold", rounds=4, engine="ray", address=cluster.address)
         there = harness.finish(wanted, progress=kill_the_second)
+    assert len(killed) >= 3  # ray start, its raylet, our actor
     assert here.end["weights_sha256"] == there.end["weights_sha256"]
 
 

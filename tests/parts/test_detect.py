@@ -83,6 +83,17 @@ def test_asked_again_a_status_changes_only_after_patience() -> None:
     assert [noisy(each) for each in (first, second, third)] == [[0, 1, 2], [0, 1, 2], []]
 
 
+def test_confusions_may_travel_with_noise() -> None:
+    local = replace(client((300, 60, 40, 0, 0)), secret=b"a")
+    plain, noised = (Detect(joint_noise=each).ask(local)[0] for each in (0.0, 2.0))
+    away = noised["confusion/joint"] - plain["confusion/joint"]
+    assert 1.0 < float(away.std()) < 3.0  # 25 draws of deviation 2
+    assert all(torch.equal(plain[n].nan_to_num(), noised[n].nan_to_num()) for n in plain if "joint" not in n)
+    negative = {k: each | {"confusion/joint": each["confusion/joint"] - 1.0} for k, each in THREE.items()}
+    rates = settle(Detect(), negative).verdict["evidence"]["rate"]
+    assert all(0 <= rate <= 1 for rate in rates) and min(rates[:3]) > 0.3
+
+
 def test_other_facts_stay() -> None:
     assert torch.equal(settle(Detect(), THREE, {"other": torch.ones(2)}).facts["other"], torch.ones(2))
 

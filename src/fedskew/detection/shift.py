@@ -53,7 +53,7 @@ def evidence(answers: Mapping[int, Mapping[str, np.ndarray]], clients: int, top:
     for client, answer in answers.items():
         if "confusion/joint" not in answer:
             continue
-        joint = answer["confusion/joint"]
+        joint = np.maximum(answer["confusion/joint"], 0.0)  # noise may have made it negative
         sure = joint.sum()
         if sure > 0:
             contradicted[client] = 1 - np.trace(joint) / sure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedskew.methods.registry import AtLeastOne, Positive, Share, register
+from fedskew.methods.registry import AtLeastOne, Positive, Share, Weight, register
 from fedskew.parts.cohorts import AtMost
 from fedskew.parts.compose import method, stage
 from fedskew.parts.detect import Detect
@@ -43,6 +43,7 @@ CARD = Card(
         "epsilon": "privacy of the indicators per detection; None: they travel as they are",
         "delta": "of the same",
         "clip": "the loss at which indicators are cut off for it",
+        "joint_noise": "deviation of the noise with which the matrix of confusions travels, where there is no epsilon",
     },
     defaults="warmup 10, a 0.8, T 0.8, seeds 9: the authors' code for ICH (warmup 20 for ISIC); ramp_end None is their "
     "49 for 100 rounds",
@@ -87,10 +88,11 @@ def fednoro(
     epsilon: Positive | None = None,
     delta: Positive = 1e-5,
     clip: Positive = 5.0,
+    joint_noise: Weight = 0.0,
 ) -> Method:
     fit = PriorCrossEntropy() if la else CrossEntropy()
     aware = Aggregate() if distance is None else Aggregate(DistanceAware(distance, soft=soft), statistics="weights")
-    detect = Detect(seeds, covariance, gate, patience, epsilon, delta, clip)
+    detect = Detect(seeds, covariance, gate, patience, epsilon, delta, clip, joint_noise)
     denoise = stage(
         entries=(detect,),
         every=redetect,

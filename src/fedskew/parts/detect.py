@@ -29,7 +29,8 @@ class Detect(Entry):
 
     `gate` asks first whether anybody is noisy at all, and takes shift for shift; without it any federation is split
     in two, as published. Asked again, a client's status changes after `patience` equal verdicts.
-    With `epsilon`, only privatised cells travel: (epsilon, delta) per detection, losses cut at `clip`.
+    With `epsilon`, only privatised cells travel: (epsilon, delta) per detection, losses cut at `clip`. Without it the
+    matrix of confusions may travel with normal noise, for which nothing is claimed: its thresholds are data, too.
     """
 
     asks: ClassVar[bool] = True
@@ -43,6 +44,7 @@ class Detect(Entry):
     epsilon: float | None = None
     delta: float = 1e-5
     clip: float = 5.0
+    joint_noise: float = 0.0
 
     @property
     def cover(self) -> Cover | None:
@@ -56,10 +58,11 @@ class Detect(Entry):
             sigma = privacy.noise_scale(self.epsilon, self.delta)
             told = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, local.hide)}
         else:
+            joint = measures.confident_joint(seen, classes)
             told = {
                 "cells/": measures.loss_cells(seen, classes),
                 "scalars/": measures.scalars(seen),
-                "confusion/": measures.confident_joint(seen, classes),
+                "confusion/": local.hide(joint, self.joint_noise) if self.joint_noise else joint,
                 "features/": measures.feature_means(seen, classes),
             }
         return {prefix + name: t for prefix, each in told.items() for name, t in each.items()}, local.facts

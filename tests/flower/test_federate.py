@@ -98,6 +98,31 @@ def test_a_node_that_is_gone_is_waited_for(tmp_path: Path) -> None:
     assert digest(result) == digest(harness.finish(config)) and not lost(result)
 
 
+def test_who_comes_back_under_another_name_waits_until_the_old_one_is_missed(tmp_path: Path) -> None:
+    """Without keys a restarted node is a new one to Flower: 200 says to be site 2 while 102 still seems to be there."""
+    config = tiny.config_of("moon", per_round=4)
+    grid = Loopback(tiny.nodes(config, tmp_path))
+    site, looks = grid.nodes[102], 0
+
+    def dead(message: Message) -> Message | None:
+        if message.metadata.message_type != "train":
+            return site(message)
+        grid.nodes[200], grid.since[200] = site, "2026-01-02"
+        return None
+
+    def nodes() -> Any:
+        nonlocal looks
+        looks += 200 in grid.nodes
+        if looks == 5:
+            grid.nodes.pop(102, None)
+        return Loopback.get_nodes(grid)
+
+    grid.nodes[102], grid.get_nodes = dead, nodes  # type: ignore[method-assign]
+    result = tiny.run(config, tmp_path, grid)
+    assert digest(result) == digest(harness.finish(config)) and not lost(result)
+    assert (200, "train") in grid.sent
+
+
 def test_asked_the_same_turn_twice_a_site_says_the_same(tmp_path: Path) -> None:
     config = tiny.config_of("scaffold", per_round=4)
     nodes = tiny.nodes(config, tmp_path)

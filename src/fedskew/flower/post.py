@@ -45,6 +45,7 @@ class Post:
         self.kind: Kind | None = None
         self._clients: dict[int, Node] = {}
         self._asked: dict[Node, str] = {}
+        self._claims: dict[Node, Message] = {}
         self._overdue: dict[str, int] = {}
 
     def meet(self) -> Kind:
@@ -123,17 +124,24 @@ class Post:
         new = sorted(here - self._asked.keys())
         questions = [Message(pack(None), node[0], f"query.{ABOUT}") for node in new]
         self._asked |= dict(zip(new, self._send(questions), strict=True))
-        known = set(self._clients.values())
-        waiting = {identity: node for node, identity in self._asked.items() if identity and node not in known}
+        waiting = {identity: node for node, identity in self._asked.items() if identity}
         for reply in self._pull(list(waiting)):
             node = waiting[reply.metadata.reply_to_message_id]
-            self._asked[node] = ""
-            try:
-                self._enter(node, reply)
-            except UserError as reason:
-                log.warning("node %s takes no part: %s", node[0], reason)
+            self._asked[node], self._claims[node] = "", reply
+        self._claims = {
+            node: reply for node, reply in self._claims.items() if node in here and self._waits(node, reply)
+        }
 
-    def _enter(self, node: Node, reply: Message) -> None:
+    def _waits(self, node: Node, reply: Message) -> bool:
+        """Whether a node must wait for its place, because another one, perhaps its dead former self, still has it."""
+        try:
+            return not self._enter(node, reply)
+        except UserError as reason:
+            log.warning("node %s takes no part: %s", node[0], reason)
+            return False
+
+    def _enter(self, node: Node, reply: Message) -> bool:
+        """Give a node the place that it says is its own, unless that is taken."""
         if reply.has_error():
             raise UserError(str(reply.error.reason))
         client = word(reply.content, "site")
@@ -141,15 +149,16 @@ class Post:
             raise UserError(f"it says to be site {client!r}, and sites are 0..{self.clients - 1}")
         if self.rules.sites and self.rules.sites[node[0]] != client:
             raise UserError(f"it says to be site {client}, and is {self.rules.sites[node[0]]}")
-        if client in self._clients:
-            raise UserError(f"it says to be site {client}, which node {self._clients[client][0]} is")
         kind = Kind(*(word(reply.content, name) for name in ("classes", "shape", "dtype")))
         kind = replace(kind, shape=tuple(kind.shape))
         if kind != (self.kind or kind):
             raise UserError(f"its data is {kind}, and must be {self.kind}")
+        if client in self._clients:
+            return False
         self.kind = kind
         self._clients[client] = node
         log.info("site %d is here", client)
+        return True
 
     def _forget(self, client: int) -> None:
         """Its node is gone, or soon will be seen to be: whoever comes in its place is asked again who it is."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.contract import harness
 
 from fedskew.types import Broadcast, Keep, Update
 from fedskew.work import server
 from fedskew.work.client import visit
 from fedskew.work.site import one_thread
 from fedskew.work.validate import Inspector
-from tests.contract import harness
 
 
 def asked(method: str) -> tuple[Inspector, dict[int, Broadcast], dict[int, Update]]:

@@ -14,12 +14,12 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from fedskew import config as configuration
 from fedskew import experiment, face
 from fedskew.cli import main
 from fedskew.cli.progress import Progress
+from tests.commands import complaint, fedskew, succeed
 
 QUICK = ["--engine", "inline", "--rounds", "2", "--clients", "4", "--epochs", "1"]
 
@@ -28,26 +28,6 @@ QUICK = ["--engine", "inline", "--rounds", "2", "--clients", "4", "--epochs", "1
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDSKEW_DATA", raising=False)
-
-
-def fedskew(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def succeed(*arguments: str | Path) -> str:
-    result = fedskew(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def complaint(*arguments: str | Path) -> str:
-    """The one sentence that wrong arguments end in."""
-    result = fedskew(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: ")
-    assert len(result.stderr.splitlines()) == 1
-    return result.stderr
 
 
 def process(*arguments: str) -> list[str]:

@@ -6,35 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from fedskew import record
-from fedskew.cli import main
+from tests.commands import complaint, succeed
 from tests.report.detected import cells, door, write
 
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def fedskew(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
-
-
-def succeed(*arguments: str) -> str:
-    result = fedskew(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def complaint(*arguments: str) -> str:
-    """The one sentence that wrong arguments end in."""
-    result = fedskew(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    return line
 
 
 def test_a_trained_run_is_judged_as_it_judged_itself() -> None:

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from fedskew import face, record
-from fedskew.cli import main
 from fedskew.config import RunConfig
 from fedskew.report import noise as drawing
 from fedskew.report import runs
+from tests.commands import complaint, succeed
 
 SMALL = ["--clients", "5", "--engine", "inline"]
 
@@ -22,25 +21,6 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     for name in ("FEDSKEW_DATA", "FEDSKEW_CACHE"):
         monkeypatch.delenv(name, raising=False)
-
-
-def fedskew(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
-
-
-def succeed(*arguments: str) -> str:
-    result = fedskew(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def complaint(*arguments: str) -> str:
-    """The one sentence that wrong arguments end in."""
-    result = fedskew(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    return line
 
 
 def test_tables_and_picture() -> None:

@@ -15,19 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from fedskew import experiment, face, worklist
-from fedskew.cli import main
 from fedskew.data import shards
 from fedskew.data.noise_files import human_labels
 from fedskew.errors import UserError
 from fedskew.types import Shard, Spec, Tree
 from fedskew.work.site import Site
 from fedskew.worklist import corrected_labels, error_probabilities, precision_at, rank, save_privately
+from tests.commands import complaint, succeed
 
 PAGE = Path(__file__).parent.parent / "docs" / "worklist.md"
 NOISY = 2
@@ -48,24 +47,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(finished: Path) -> tuple[Site, Spec, Tree]:
     site, _, spec = worklist.open_run(finished)
     return site, spec, worklist.load_weights(site, spec, finished / experiment.WEIGHTS)
-
-
-def fedskew(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def succeed(*arguments: str | Path) -> str:
-    result = fedskew(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def complaint(*arguments: str | Path) -> str:
-    result = fedskew(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-    return result.stderr
 
 
 def table(path: Path) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedskew import experiment, face, record
+from fedskew import experiment, face, record, run_folder
 
 RESULTS = Path(__file__).parent.parent / "results" / "label-noise"
 
@@ -83,7 +83,7 @@ def train(cell: str, seed: int) -> None:
         shown = f"{line.get('balanced_accuracy')} {time.time() - began:.0f} s"
         print(f"{cell} seed {seed} round {line['round'] + 1} {shown}", flush=True)
 
-    if (folder / experiment.CONFIG).exists():
+    if (folder / run_folder.CONFIG).exists():
         if record.read(folder).end is None:
             experiment.resume(folder, progress=tell)
         return

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedskew import experiment, face, record
+from fedskew import experiment, face, record, run_folder
 
 RESULTS = Path(__file__).parent.parent / "results" / "label-skew"
 
@@ -65,7 +65,7 @@ def main() -> None:
         def tell(line: dict[str, Any], cell: str = cell, began: float = began) -> None:
             print(f"{cell} round {line['round'] + 1} {line.get('accuracy')} {time.time() - began:.0f} s", flush=True)
 
-        if (folder / experiment.CONFIG).exists():
+        if (folder / run_folder.CONFIG).exists():
             if record.read(folder).end is None:
                 experiment.resume(folder, progress=tell)
         else:

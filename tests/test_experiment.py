@@ -106,3 +106,29 @@ def test_a_run_is_not_resumed_on_other_data(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(UserError, match=r"engine\.device is 'toaster'"):
         harness.finish(harness.config(device="toaster"))
+
+
+def test_a_run_that_is_going_on_is_neither_resumed_nor_replaced(tmp_path: Path) -> None:
+    config, tried = harness.config(rounds=2), []
+
+    def meanwhile(line: dict[str, Any]) -> None:
+        with pytest.raises(UserError, match="going on in another process"):
+            experiment.resume(tmp_path / "run", given=harness.given(), rounds=3)
+        with pytest.raises(UserError, match="going on in another process"):
+            experiment.run(config, tmp_path / "run", given=harness.given(), force=True)
+        tried.append(line["round"])
+
+    done = experiment.run(config, tmp_path / "run", given=harness.given(), progress=meanwhile)
+    assert tried == [0, 1]
+    assert done.end["weights_sha256"] == harness.finish(config).end["weights_sha256"]
+    assert record.read(tmp_path / "run").header["config"]["rounds"] == 2
+
+
+def test_a_run_that_failed_can_be_resumed_by_the_same_process(tmp_path: Path) -> None:
+    def fail(line: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(harness.config(rounds=2), tmp_path / "run", given=harness.given(), progress=fail)
+    resumed = experiment.resume(tmp_path / "run", given=harness.given())
+    assert resumed.end["weights_sha256"] == harness.finish(harness.config(rounds=2)).end["weights_sha256"]

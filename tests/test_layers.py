@@ -13,7 +13,7 @@ from fedskew.methods import registry
 SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
 
 #: what each place may import of fedskew: the layers below it, and its own folder
-L0 = {"errors", "types", "tree", "seeds", "sections", "config", "functional", "record", "codec"}
+L0 = {"errors", "types", "tree", "seeds", "sections", "config", "functional", "record", "run_folder", "codec"}
 BELOW: dict[str, set[str]] = {
     "data": L0,
     "models": L0,
@@ -50,6 +50,7 @@ FLOOR: dict[str, set[str]] = {
     "sections": {"errors"},
     "config": {"errors", "sections"},
     "record": {"errors"},
+    "run_folder": {"errors", "config", "record"},
     "functional": {"errors", "types"},
     "codec": {"errors", "types", "tree"},
 }

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from fedskew import experiment, face, worklist
+from fedskew import experiment, face, run_folder, worklist
 from fedskew.data import shards
 from fedskew.data.noise_files import human_labels
 from fedskew.errors import UserError
@@ -46,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def opened(finished: Path) -> tuple[Site, Spec, Tree]:
     site, _, spec = worklist.open_run(finished)
-    return site, spec, worklist.load_weights(site, spec, finished / experiment.WEIGHTS)
+    return site, spec, worklist.load_weights(site, spec, finished / run_folder.WEIGHTS)
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -297,12 +297,12 @@ def test_mistakes_end_in_one_sentence(finished: Path, tmp_path: Path) -> None:
     assert "there are no weights in" in complaint("worklist", finished, *asked, "--weights", tmp_path / "none")
     begun = tmp_path / "begun"
     shutil.copytree(finished, begun)
-    (begun / experiment.WEIGHTS).unlink()
+    (begun / run_folder.WEIGHTS).unlink()
     assert "a run writes them when it ends" in complaint("worklist", begun, *asked)
     torn = tmp_path / "torn.safetensors"
     torn.write_bytes(b"1234567890")
     assert "damaged or no file of weights" in complaint("worklist", finished, *asked, "--weights", torn)
-    weights = load_file(finished / experiment.WEIGHTS)
+    weights = load_file(finished / run_folder.WEIGHTS)
     name = min(weights)
     save_file(weights | {name: weights[name][:1].clone()}, torn)
     assert f"do not fit the run's network 'mlp': '{name}' is [1" in complaint(
@@ -310,8 +310,8 @@ def test_mistakes_end_in_one_sentence(finished: Path, tmp_path: Path) -> None:
     )
     save_file(weights | {"extra": torch.zeros(2)}, torn)
     assert "'extra' is [2] in the file and missing in" in complaint("worklist", finished, *asked, "--weights", torn)
-    text = (finished / experiment.CONFIG).read_text()
-    (begun / experiment.CONFIG).write_text(re.sub(r"(?m)^seed = 0$", "seed = 1", text))
+    text = (finished / run_folder.CONFIG).read_text()
+    (begun / run_folder.CONFIG).write_text(re.sub(r"(?m)^seed = 0$", "seed = 1", text))
     assert "the data are not those that the run" in complaint("worklist", begun, *asked)
     assert not out.exists()
 

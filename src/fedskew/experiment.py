@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fedskew import config as configuration
-from fedskew import evidence, record, resolve
+from fedskew import evidence, record, resolve, run_folder
 from fedskew.config import RunConfig
 from fedskew.data import augment, shards, sources
 from fedskew.data import partition as partitions
@@ -31,7 +30,8 @@ from fedskew.models import registry as networks
 from fedskew.parts import compose
 from fedskew.parts.protocol import whole
 from fedskew.parts.stages import Method
-from fedskew.types import Spec, Task, Tree
+from fedskew.run_folder import CHECKPOINT, CONFIG, WEIGHTS
+from fedskew.types import Spec, State, Task, Tree
 from fedskew.work import checkpoint, server
 from fedskew.work.annotate import Shelf, Tell
 from fedskew.work.holdback import hold_back
@@ -39,10 +39,6 @@ from fedskew.work.loop import Engine, Opened, rounds
 from fedskew.work.mislabel import mislabel
 from fedskew.work.site import Site, one_thread
 from fedskew.work.store import Store
-
-CHECKPOINT = "checkpoint"
-WEIGHTS = "weights.safetensors"
-CONFIG = "config.toml"
 
 #: called after each round with the line that went into the record
 Progress = Callable[[dict[str, Any]], None]
@@ -185,7 +181,7 @@ def run(
 ) -> Result:
     """Train from the beginning; with `out`, leave a run folder there that can be resumed and reported on."""
     if out is not None:
-        check_free(out, force)
+        run_folder.check_free(out, force)
     return _go(config, out, given, progress, fresh=True)
 
 
@@ -194,13 +190,14 @@ def resume(
 ) -> Result:
     """Go on with a run that was interrupted, or with more rounds than it was made for, to the same bits."""
     config = begun(folder, rounds)
-    _write(folder / CONFIG, configuration.dumps(config))
+    run_folder.check_alone(folder)
+    run_folder.write(folder / CONFIG, configuration.dumps(config))
     return _go(config, folder, given, progress)
 
 
 def begun(folder: Path, rounds: int | None = None) -> RunConfig:
     """The configuration of the run in a folder, perhaps for more rounds than it was made for."""
-    if not _holds_run(folder):
+    if not run_folder.holds_run(folder):
         raise UserError(f"'{folder}' is not a run folder: it has no {CONFIG}")
     config = configuration.load(folder / CONFIG)
     if rounds is None:
@@ -228,7 +225,7 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
     with one_thread():
         site, source, spec = prepare(config, given)
         if fresh and folder is not None:  # only now, so that a mistake leaves no folder behind
-            _make_folder(folder, config)
+            run_folder.make(folder, config)
         if folder is not None and site.ledger is not None and site.ledger.soft_labels:
             shelf.save(site.ledger.soft_labels, folder)
         store = Store(folder / CHECKPOINT if folder is not None and config.checkpoint.every else None)
@@ -306,83 +303,76 @@ def _rounds(
     progress: Progress | None,
 ) -> Result:
     began = time.perf_counter()
-    state = server.begin(spec, site.net(spec).initial())
-    header = evidence.header(config, site, source, spec)
-    writer, spent = None, 0.0
-    lines: list[dict[str, Any]] = []
-    doors: list[dict[str, Any]] = []
-    if folder is not None:
-        restored = checkpoint.load(folder / CHECKPOINT, store) if config.checkpoint.every else None
-        if restored is not None:
-            state, spent = restored.state, restored.notes["seconds"]
-            writer = record.Writer.append_to(folder / record.NAME, restored.record_bytes)
-            before = record.read(folder)
-            if (before.header["shards"], before.header["checksums"]) != (header["shards"], header["checksums"]):
-                raise UserError(f"the data are not those that the run in '{folder}' began with; give it the same again")
-            header, lines, doors = before.header, before.rounds, before.doors
-            if header["config"]["rounds"] != config.rounds:
-                writer.write("extended", rounds=config.rounds, versions=evidence.versions())
-        else:
-            (folder / record.NAME).unlink(missing_ok=True)
-            site.shards.save(folder)
-            writer = record.Writer.create(folder / record.NAME, header)
-    clock = time.perf_counter()
-    for event in rounds(site, engine, state, config.evaluate.clients):
-        state = event.state
-        if isinstance(event, Opened):
-            door = {"round": event.round.index, "part": event.entry, "answers": event.answers, "verdict": event.verdict}
-            door |= {"lost": event.lost} if event.lost else {}
-            doors.append(door)
-            if writer is not None:
-                writer.write("door", **door)
-            continue
-        line = evidence.line(config, site, engine, event)
-        line["seconds"], clock = time.perf_counter() - clock, time.perf_counter()
-        lines.append(line)
+    start = _begin(config, folder, site, source, spec, store)
+    state, lines, doors, writer = start.state, start.before.rounds, start.before.doors, start.writer
+    with closing(writer) if writer is not None else nullcontext():
+        clock = time.perf_counter()
+        for event in rounds(site, engine, state, config.evaluate.clients):
+            state = event.state
+            if isinstance(event, Opened):
+                door = {
+                    "round": event.round.index,
+                    "part": event.entry,
+                    "answers": event.answers,
+                    "verdict": event.verdict,
+                }
+                door |= {"lost": event.lost} if event.lost else {}
+                doors.append(door)
+                if writer is not None:
+                    writer.write("door", **door)
+                continue
+            line = evidence.line(config, site, engine, event)
+            line["seconds"], clock = time.perf_counter() - clock, time.perf_counter()
+            lines.append(line)
+            if writer is not None and folder is not None:
+                writer.write("round", **line)
+                if config.checkpoint.every and (event.round.index + 1) % config.checkpoint.every == 0:
+                    notes = {"seconds": start.spent + time.perf_counter() - began}
+                    checkpoint.save(folder / CHECKPOINT, state, store, writer.offset, notes)
+            if progress is not None:
+                progress(line)
+        model = server.model_of(site, state)
+        end = evidence.end(config, site, lines, doors, model, engine, state, start.spent + time.perf_counter() - began)
         if writer is not None and folder is not None:
-            writer.write("round", **line)
-            if config.checkpoint.every and (event.round.index + 1) % config.checkpoint.every == 0:
-                notes = {"seconds": spent + time.perf_counter() - began}
-                checkpoint.save(folder / CHECKPOINT, state, store, writer.offset, notes)
-        if progress is not None:
-            progress(line)
-    model = server.model_of(site, state)
-    end = evidence.end(config, site, lines, doors, model, engine, state, spent + time.perf_counter() - began)
-    if writer is not None and folder is not None:
-        if model is not None:
-            _save_weights(model, folder / WEIGHTS)
-        writer.write("end", **end)
+            if model is not None:
+                _save_weights(model, folder / WEIGHTS)
+            writer.write("end", **end)
+    return Result(config, start.before.header, lines, end, model, folder, doors)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where a run begins, or goes on."""
+
+    state: State
+    before: record.Run
+    spent: float = 0.0
+    writer: record.Writer | None = None
+
+
+def _begin(
+    config: RunConfig, folder: Path | None, site: Site, source: sources.Source, spec: Spec, store: Store
+) -> _Start:
+    header = evidence.header(config, site, source, spec)
+    fresh = _Start(server.begin(spec, site.net(spec).initial()), record.Run(header))
+    if folder is None:
+        return fresh
+    restored = checkpoint.load(folder / CHECKPOINT, store) if config.checkpoint.every else None
+    if restored is None:
+        (folder / record.NAME).unlink(missing_ok=True)
+        site.shards.save(folder)
+        return replace(fresh, writer=record.Writer.create(folder / record.NAME, header))
+    writer = record.Writer.append_to(folder / record.NAME, restored.record_bytes)
+    before = record.read(folder)
+    if (before.header["shards"], before.header["checksums"]) != (header["shards"], header["checksums"]):
         writer.close()
-    return Result(config, header, lines, end, model, folder, doors)
-
-
-def check_free(out: Path, force: bool) -> None:
-    """Refuse a folder that holds a run already, unless it may be replaced."""
-    if _holds_run(out) and not force:
-        raise UserError(f"'{out}' already holds a run; resume it, choose another --out, or say --force to replace it")
-
-
-def _make_folder(out: Path, config: RunConfig) -> None:
-    try:
-        if _holds_run(out):
-            shutil.rmtree(out)
-        (out / CHECKPOINT).mkdir(parents=True, exist_ok=True)
-        _write(out / CONFIG, configuration.dumps(config))
-    except OSError as error:
-        raise UserError(f"cannot write the run folder '{out}': {error.strerror}; choose another --out") from None
-
-
-def _holds_run(folder: Path) -> bool:
-    return os.path.exists(folder / CONFIG)  # unlike Path.exists, false where one may not look
+        raise UserError(f"the data are not those that the run in '{folder}' began with; give it the same again")
+    if before.header["config"]["rounds"] != config.rounds:
+        writer.write("extended", rounds=config.rounds, versions=evidence.versions())
+    return _Start(restored.state, before, restored.notes["seconds"], writer)
 
 
 def _save_weights(model: Tree, path: Path) -> None:
     draft = path.with_suffix(".new")
     save_file({name: t.contiguous() for name, t in model.items()}, draft)
-    os.replace(draft, path)
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_suffix(".new")
-    draft.write_text(text)
     os.replace(draft, path)

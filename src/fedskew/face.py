@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedskew import config as configuration
-from fedskew import record
+from fedskew import record, run_folder
 from fedskew.config import RunConfig
 from fedskew.errors import UserError, nearest
 from fedskew.sections import Noise
@@ -152,7 +152,7 @@ def compare(
     folders = {pair: None if out is None else Path(out) / comparison.run_name(*pair) for pair in pairs}
     for folder in folders.values():
         if folder is not None and not resume:
-            experiment.check_free(folder, force)
+            run_folder.check_free(folder, force)
     given = replace(given, source=given.source or experiment.load_source(base))
     given = experiment.sharing(given, None if out is None else Path(out))
     results: dict[str, list[Result]] = {each: [] for each in methods}
@@ -224,7 +224,7 @@ def holds(folder: Path, config: RunConfig) -> bool:
     """Whether the folder has this run, begun at least; one with other options is refused."""
     from fedskew import experiment
 
-    if not (folder / experiment.CONFIG).exists():
+    if not (folder / run_folder.CONFIG).exists():
         return False
     if experiment.begun(folder).model_copy(update={"engine": config.engine}) != config:
         raise UserError(f"the run in '{folder}' was begun with other options; give the same ones, or another --out")

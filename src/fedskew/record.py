@@ -6,8 +6,8 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -31,9 +31,6 @@ class Writer:
     def __init__(self, descriptor: int, offset: int) -> None:
         self._descriptor = descriptor
         self._offset = offset
-        if sys.platform != "win32":  # held as long as the process lives: this is how others know that it does
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     @classmethod
     def create(cls, path: str | Path, header: Mapping[str, Any]) -> Writer:
@@ -42,6 +39,7 @@ class Writer:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except OSError as error:
             raise UserError(f"record '{path}' cannot be created: {error.strerror}") from None
+        _hold(descriptor, path)
         writer = cls(descriptor, 0)
         writer.write("header", schema=SCHEMA, **header)
         return writer
@@ -53,6 +51,7 @@ class Writer:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             raise UserError(f"record '{path}' cannot be continued: {error.strerror}") from None
+        _hold(descriptor, path)
         size = os.fstat(descriptor).st_size
         if size < after_bytes:
             os.close(descriptor)
@@ -133,6 +132,27 @@ def tail(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     return found, offset
 
 
+def _hold(descriptor: int, path: str | Path) -> None:
+    """Be the only writer as long as this process lives, which is also how others know that it does."""
+    if sys.platform == "win32":
+        return
+    for attempt in range(20):  # somebody who asks whether there is a writer holds the lock for a moment
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.01 * attempt)
+        except OSError:  # a file system without locks
+            return
+    os.close(descriptor)
+    raise busy(path)
+
+
+def busy(path: str | Path) -> UserError:
+    """The sentence for a record that is being written by another process."""
+    return UserError(f"the run of '{path}' is going on in another process; wait for it or stop it first")
+
+
 def has_writer(path: str | Path) -> bool | None:
     """Whether a living process writes this record; None where that cannot be known."""
     if sys.platform == "win32":
@@ -142,7 +162,7 @@ def has_writer(path: str | Path) -> bool | None:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:

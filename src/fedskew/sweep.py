@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import experiment, face, record, space
+from fedskew import experiment, face, record, run_folder, space
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.experiment import Given, Progress
@@ -86,7 +86,7 @@ def _check_free(place: _Place, names: Iterable[str], first: Iterable[int], fresh
     """What is there already is refused before the first run, not in the middle."""
     for name, (kind, seeds) in itertools.product(names, ((TRIALS, first), (CONFIRMED, fresh))):
         for seed in seeds:
-            experiment.check_free(place.folder / kind / run_name(name, seed), place.force)
+            run_folder.check_free(place.folder / kind / run_name(name, seed), place.force)
 
 
 def _ranked(trials: Iterable[Trial], seeds: Iterable[int], place: _Place) -> list[tuple[Trial, list[float | None]]]:

@@ -129,7 +129,7 @@ def _resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from fedskew.experiment import CONFIG
+        from fedskew.run_folder import CONFIG
 
         if not (folder / CONFIG).exists():
             raise Interrupted("Interrupted before the first round; nothing was written.") from None

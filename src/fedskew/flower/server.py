@@ -13,7 +13,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedskew import experiment, record
+from fedskew import experiment, run_folder
 from fedskew.config import RunConfig
 from fedskew.data.sources import Source
 from fedskew.errors import UserError
@@ -101,12 +101,10 @@ def federate(
     post = Post(grid, config.partition.clients, rules)
     given = sites.at_server(config, rules, source, post.meet)
     given = replace(given, engine=lambda site: Federated(site, post, rules, out))
-    if not (out / experiment.CONFIG).exists():
+    if not (out / run_folder.CONFIG).exists():
         return experiment.run(config, out, given=given, progress=progress)
     if experiment.begun(out, config.rounds) != config:
         raise UserError(f"'{out}' holds a run with another configuration; choose another 'out'")
-    if record.has_writer(out / record.NAME):
-        raise UserError(f"the run in '{out}' is going on already")
     return experiment.resume(out, given=given, progress=progress, rounds=config.rounds)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedskew import experiment, record
+from fedskew import experiment, record, run_folder
 from fedskew.config import Partition, RunConfig
 from fedskew.errors import UserError
 from fedskew.methods import registry
@@ -93,7 +93,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def _has_weights(folder: Path) -> bool:
-    return (folder / experiment.WEIGHTS).exists()
+    return (folder / run_folder.WEIGHTS).exists()
 
 
 def _config_of(path: Path) -> RunConfig | None:
@@ -146,7 +146,7 @@ def train(
     """Run one cell, or what is left of it; `start` is the folder of the run whose model it begins with."""
     config = cell.config.model_copy(update={"engine": cell.config.engine.model_copy(update={"workers": workers})})
     config, given = (config, experiment.NOTHING) if start is None else _begun(config, cell.client, start)
-    if (folder / experiment.CONFIG).exists():
+    if (folder / run_folder.CONFIG).exists():
         experiment.resume(folder, given=given, progress=progress)
     else:
         experiment.run(config, folder, given=given, progress=progress)
@@ -156,9 +156,9 @@ def _begun(config: RunConfig, client: int | None, start: Path) -> tuple[RunConfi
     """The configuration and the network of a run that begins with another's model, perhaps with one client's data."""
     from safetensors.torch import load_file
 
-    weights = start / experiment.WEIGHTS
+    weights = start / run_folder.WEIGHTS
     if not weights.exists():
-        raise UserError(f"'{start}' has no {experiment.WEIGHTS}, which runs are to begin with; train it again")
+        raise UserError(f"'{start}' has no {run_folder.WEIGHTS}, which runs are to begin with; train it again")
     site, source, spec = experiment.prepare(config)
     module = site.build(spec)
     module.load_state_dict(load_file(weights))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedskew import experiment, record
+from fedskew import experiment, record, run_folder
 from fedskew.config import RunConfig
 from fedskew.data import sources
 from fedskew.detection.dossier import cells_from_json
@@ -178,7 +178,7 @@ def _domain_scores(cell: Cell, folder: Path) -> dict[str, float]:
     from fedskew.work import evaluate
 
     site, source, spec = experiment.prepare(cell.config)
-    weights = load_file(folder / experiment.WEIGHTS)
+    weights = load_file(folder / run_folder.WEIGHTS)
     scores = {}
     for name, test in _tests(cell, source).items():
         site.test = test

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fedskew import record
+from fedskew import experiment, record
 from fedskew.cli import main
 from fedskew.config import RunConfig
-from fedskew.reproduce import cells, one
+from fedskew.reproduce import cells, costs, one
 from fedskew.reproduce.catalogue import Preset, find, presets
 from fedskew.reproduce.cells import Shelf, identity
 
@@ -117,6 +117,33 @@ def test_an_interrupted_table_goes_on(finished: Path, tmp_path: Path) -> None:
     assert ended is not None and whole is not None and ended["weights_sha256"] == whole["weights_sha256"]
 
 
+def test_a_shorter_run_of_the_same_goes_on_where_it_is(finished: Path, tmp_path: Path) -> None:
+    (cell,) = one.wanted(preset_of(TABLE1), "smoke", ["fedavg"], name="inline")[0]
+    begun = tmp_path / "mine" / "first-round"
+    experiment.run(cell.config.model_copy(update={"rounds": 1}), begun)
+    before = (begun / record.NAME).read_bytes()
+
+    foreign = Shelf(tmp_path / "out", (tmp_path / "mine",))
+    assert foreign.begun(cell) == begun
+    assert cells.run([cell], foreign) == {foreign.place(cell): foreign.place(cell)}
+    assert (begun / record.NAME).read_bytes() == before
+
+    own = Shelf(tmp_path / "mine", (tmp_path / "mine",))
+    assert cells.run([cell], own) == {own.place(cell): begun}
+    ended = record.read(begun).end
+    whole = next(run.end for run in map(record.read, finished.rglob(record.NAME)) if run.header["method"] == "fedavg")
+    assert ended is not None and whole is not None and ended["weights_sha256"] == whole["weights_sha256"]
+    assert list(Shelf(tmp_path / "mine", (tmp_path / "mine",)).finished([cell]).values()) == [begun]
+
+
+def test_a_shorter_run_is_no_beginning_where_the_method_goes_by_the_number_of_rounds(tmp_path: Path) -> None:
+    """FedNoRo ramps its distillation up over all rounds."""
+    (cell,) = one.wanted(preset_of("fednoro/table1/cifar10n-rho0.4"), "smoke", ["fednoro"], name="inline")[0]
+    begun = tmp_path / "shorter"
+    experiment.run(cell.config.model_copy(update={"rounds": 2}), begun)
+    assert Shelf(tmp_path, (tmp_path,)).begun(cell) is None
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -188,6 +215,21 @@ def test_the_list_has_every_preset_and_what_was_run(finished: Path) -> None:
     assert (by_id[TABLE1]["runs"], by_id[TABLE1]["finished"]) == (4, 2)
     assert by_id[TABLE1]["seconds"] > 0 and by_id["fedvls/table7"]["runs"] == 0
     assert by_id["fedvls/fig1"]["also"] == ["fedvls/fig5", "feded/fig1"]
+
+
+def test_the_list_says_which_scale_it_shows(tmp_path: Path) -> None:
+    assert "those of --scale small" in command(TABLE1, "--list", "--out", str(tmp_path))
+    assert "those of --scale paper" in command(TABLE1, "--list", "--scale", "paper", "--out", str(tmp_path))
+
+
+def test_the_run_that_others_begin_with_is_in_the_estimate(tmp_path: Path) -> None:
+    (listed,) = json.loads(command("fedvls/table12", "--list", "--json", "--out", str(tmp_path)))
+    updates = preset_of("fedvls/table12").cells("small")
+    clock = costs.Clock(tmp_path / "none.json")
+    assert updates[0].start is not None and updates[0].start.config.rounds == 5
+    six, one_more = (costs.seconds(c, clock) for c in ([u.config for u in updates], [updates[0].start.config]))
+    assert six is not None and one_more is not None
+    assert listed["runs"] == 6 and listed["seconds"] == pytest.approx(six[0] + one_more[0])
 
 
 def test_the_table_for_programs(finished: Path) -> None:

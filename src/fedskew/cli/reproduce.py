@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,7 +110,8 @@ def _list(presets: list[Preset], scale: Any, shelf: Shelf, clock: Clock, as_json
     rows = []
     for preset in presets:
         cells = [cell for group in one.wanted(preset, scale) for cell in group]
-        found = costs.seconds([cell.config for cell in cells], clock)
+        starts = {shelf.place(cell.start): cell.start.config for cell in cells if cell.start is not None}
+        found = costs.seconds([*(cell.config for cell in cells), *starts.values()], clock)
         rows.append(
             {
                 "id": preset.id,
@@ -127,7 +129,7 @@ def _list(presets: list[Preset], scale: Any, shelf: Shelf, clock: Clock, as_json
         print_json(rows)
         return
     print_table(
-        ["id", "paper", "protocol", "runs", "done", "estimate"],
+        ["id", "paper", "the paper's protocol", "runs", "done", "estimate"],
         [
             [
                 " = ".join([row["id"], *row["also"]]),
@@ -141,6 +143,7 @@ def _list(presets: list[Preset], scale: Any, shelf: Shelf, clock: Clock, as_json
         ],
         left=3,
     )
+    click.echo(f"Runs and estimates are those of --scale {scale}, on all {os.cpu_count()} cores of this machine.")
     if not all(row["measured_here"] for row in rows):
         click.echo(
             "Estimates rest on step times of another machine where this one is not measured; --measure does that."

@@ -19,8 +19,8 @@ from fedskew.methods import registry
 from fedskew.reproduce.schema import STILL, Asked, File, Hyper, Scale, Settings, Shows, Start, Sweep
 
 FILES = ("fedlmd", "fedvls", "fednoro")
-#: What naming another data set, or another partition, takes away from the last one.
-_FORGOTTEN = {"data": ("options",), "partition": ("alpha", "s", "k"), "model": ("args",)}
+#: What naming another data set, partition, network or noise takes away from the last one.
+_FORGOTTEN = {"data": ("options",), "partition": ("alpha", "s", "k"), "model": ("args",), "noise": ("labels", "key")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,8 +244,8 @@ def _merge(values: Settings, layer: Mapping[str, Any]) -> None:
         if not isinstance(value, Mapping):
             values[key] = value
             continue
-        section = values.setdefault(key, {})
-        if value.get("name", section.get("name")) != section.get("name"):
+        section, naming = values.setdefault(key, {}), "kind" if key == "noise" else "name"
+        if value.get(naming, section.get(naming)) != section.get(naming):
             for forgotten in _FORGOTTEN.get(key, ()):
                 section.pop(forgotten, None)
         _merge(section, deepcopy(dict(value)))

@@ -22,6 +22,7 @@ from fedskew.methods import registry
 from fedskew.report.comparison import run_name
 from fedskew.reproduce.catalogue import Cell
 from fedskew.types import Arrays
+from fedskew.work.checkpoint import MANIFEST
 
 CELLS = "cells"
 #: Settings that change neither what is computed nor what this package reads of it.
@@ -38,10 +39,11 @@ Tell = Callable[[Cell], experiment.Progress]
 
 def identity(config: RunConfig) -> str:
     """The same for two configurations if and only if their runs are the same."""
-    values = config.model_dump()
+    # without what is as usual, so that a setting added later leaves older runs what they are
+    values = config.model_dump(exclude_defaults=True)
     for section, keys in _ASIDE.items():
-        for key in keys:
-            del values[section][key]
+        kept = {key: value for key, value in values.pop(section, {}).items() if key not in keys}
+        values |= {section: kept} if kept else {}
     return json.dumps(values, sort_keys=True)
 
 
@@ -71,15 +73,36 @@ class Shelf:
                 found[here] = there
         return found
 
+    def begun(self, cell: Cell) -> Path | None:
+        """Where a run is that becomes this cell's by going on: its rounds are fewer, or have not all been made."""
+        wanted, longest, found = cell.config, 0, None
+        for folder, config in self._kept.items():
+            as_long = config.model_copy(update={"rounds": wanted.rounds})
+            if (
+                cell.start is None
+                and longest < config.rounds <= wanted.rounds
+                and identity(as_long) == identity(wanted)
+                and config.evaluate.clients >= wanted.evaluate.clients
+                and _can_go_on(folder, wanted.rounds)
+            ):
+                longest, found = config.rounds, folder
+        return found
+
     @cached_property
     def _older(self) -> dict[tuple[str, bool], Path]:
         """Finished runs by what they are, and by whether client models were scored."""
-        found = {}
-        for path in (path for folder in self.records for path in sorted(folder.rglob(record.NAME))):
-            config = _config_of(path)
-            if config is not None and is_finished(path.parent):
-                found[identity(config), config.evaluate.clients] = path.parent
-        return found
+        return {
+            (identity(config), config.evaluate.clients): folder
+            for folder, config in self._kept.items()
+            if is_finished(folder)
+        }
+
+    @cached_property
+    def _kept(self) -> dict[Path, RunConfig]:
+        """All runs of the folders of records."""
+        paths = [path for folder in self.records for path in sorted(folder.rglob(record.NAME))]
+        read = {path.parent: _config_of(path) for path in paths}
+        return {folder: config for folder, config in read.items() if config is not None}
 
 
 def is_finished(folder: Path) -> bool:
@@ -90,6 +113,14 @@ def is_finished(folder: Path) -> bool:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2**20))
         return b'{"kind":"end"' in file.read()
+
+
+def _can_go_on(folder: Path, rounds: int) -> bool:
+    try:
+        experiment.begun(folder, rounds)
+    except UserError:
+        return False
+    return True
 
 
 def _has_weights(folder: Path) -> bool:
@@ -119,8 +150,16 @@ def run(cells: Sequence[Cell], shelf: Shelf, *, jobs: int = 1, tell: Tell | None
     found |= shelf.finished(cells)
     missing = {place: cell for cell in cells if (place := shelf.place(cell)) not in found}
     begun = {place: found[shelf.place(cell.start)] for place, cell in missing.items() if cell.start is not None}
-    _train(missing, begun, jobs, tell)
-    return found | {place: place for place in missing}
+    where = {place: _where(shelf, cell, place) for place, cell in missing.items()}
+    _train({where[place]: cell for place, cell in missing.items()}, begun, jobs, tell)
+    return found | where
+
+
+def _where(shelf: Shelf, cell: Cell, place: Path) -> Path:
+    """Where to train: a run that was begun under `out` goes on there if it left a checkpoint."""
+    there = None if (place / run_folder.CONFIG).exists() else shelf.begun(cell)
+    own = there is not None and shelf.out in there.parents
+    return there if there is not None and own and (there / run_folder.CHECKPOINT / MANIFEST).exists() else place
 
 
 def _train(missing: Mapping[Path, Cell], begun: Mapping[Path, Path], jobs: int, tell: Tell | None) -> None:
@@ -147,7 +186,7 @@ def train(
     config = cell.config.model_copy(update={"engine": cell.config.engine.model_copy(update={"workers": workers})})
     config, given = (config, experiment.NOTHING) if start is None else _begun(config, cell.client, start)
     if (folder / run_folder.CONFIG).exists():
-        experiment.resume(folder, given=given, progress=progress)
+        experiment.resume(folder, given=given, progress=progress, rounds=config.rounds)
     else:
         experiment.run(config, folder, given=given, progress=progress)
 

@@ -117,6 +117,17 @@ def _still(preset: Preset, scale: Scale, folder: Path) -> Outcome:
     return Outcome(preset, scale, heading, cells, sentences, [], folder, files)
 
 
+def so_far(groups: Sequence[Sequence[Cell]], shelf: Shelf, fits: int) -> list[measure.Ran]:
+    """The finished ones among the runs of each cell."""
+    cells = [cell for group in groups for cell in group]
+    found = shelf.finished([*cells, *(cell.start for cell in cells if cell.start is not None)])
+    there = [
+        [c for c in group if shelf.place(c) in found and (c.start is None or shelf.place(c.start) in found)]
+        for group in groups
+    ]
+    return [_ran(group, shelf, found, fits) for group in there if group]
+
+
 def _ran(group: Sequence[Cell], shelf: Shelf, found: Mapping[Path, Path], fits: int) -> measure.Ran:
     folders = [found[shelf.place(cell)] for cell in group]
     starts = [record.read(found[shelf.place(cell.start)]) for cell in group if cell.start is not None]

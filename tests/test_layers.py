@@ -38,7 +38,8 @@ BELOW: dict[str, set[str]] = {
     "reproduce": L0 | {"data", "models", "detection", "methods", "work", "experiment", "report"},
     "cli": L0
     | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep", "reproduce"}
-    | {"leaving"},
+    | {"leaving", "federation"},
+    "federation": L0 | {"data", "methods", "experiment", "flower", "report", "face"},
     "__main__": {"cli"},
 }
 #: within the lowest layer

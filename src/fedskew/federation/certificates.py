@@ -1,0 +1,164 @@
+"""A federation's certificate authority, its server's certificate, and the key pairs of its sites."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedskew.errors import UserError
+
+YEARS = 10
+CA_KEY, CA, SERVER_KEY, SERVER = "ca.key", "ca.crt", "server.key", "server.crt"
+KEY, PUBLIC_KEY = "key", "key.pub"
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A file that only its owner may read, from its first byte on."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+
+
+def make_authority(folder: Path, name: str) -> None:
+    """A certificate authority that signs this federation's server and nothing else."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}, a federation of fedskew")])
+    certificate = (
+        _certificate(subject, subject, key.public_key(), key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA384())
+    )
+    write_private(folder / CA_KEY, _private_pem(key))
+    (folder / CA).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def make_server(folder: Path, hosts: Sequence[str]) -> None:
+    """The server's key and certificate for these host names and IP addresses."""
+    authority = x509.load_pem_x509_certificate((folder / CA).read_bytes())
+    signer = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+    certificate = (
+        _certificate(subject, authority.subject, key.public_key(), signer.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
+        .sign(signer, hashes.SHA384())
+    )
+    write_private(folder / SERVER_KEY, _private_pem(key))
+    (folder / SERVER).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def names_of_server(folder: Path) -> set[str]:
+    """The hosts that the server's certificate is for."""
+    certificate = x509.load_pem_x509_certificate((folder / SERVER).read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {
+        *names.get_values_for_type(x509.DNSName),
+        *map(str, names.get_values_for_type(x509.IPAddress)),
+    }
+
+
+def make_site_key(folder: Path, name: str) -> None:
+    """A site's own key pair, as OpenSSH writes it. The private one never leaves `folder`."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    form, plain = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    write_private(folder / KEY, key.private_bytes(serialization.Encoding.PEM, form, plain))
+    (folder / PUBLIC_KEY).write_text(f"{_public_text(key.public_key())} {name}\n")
+
+
+def public_key(given: str) -> str:
+    """A site's public key, without comment, from a file's path or from the text itself."""
+    path, text = Path(given), given
+    try:
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"public key file '{given}' cannot be read: {error}") from None
+    if "PRIVATE KEY" in text:
+        raise UserError(f"'{given[:40]}' is a private key, which must never leave its site; ask for '{PUBLIC_KEY}'")
+    try:
+        key = serialization.load_ssh_public_key(text.strip().encode())
+    except (ValueError, UnsupportedAlgorithm):
+        shown = given if len(given) <= 40 else f"{given[:40]}..."
+        raise UserError(
+            f"'{shown}' is neither a public key nor a file that holds one; it must be the line in the site's "
+            f"'{PUBLIC_KEY}', which begins with ecdsa-sha2-nistp384"
+        ) from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise UserError(f"the public key is of the kind '{text.split()[0]}', and must be ecdsa-sha2-nistp384")
+    return _public_text(key)
+
+
+def pem(public: str) -> bytes:
+    """A public key as Flower compares it."""
+    key = serialization.load_ssh_public_key(public.encode())
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def fingerprint(public: str) -> str:
+    """What two people read to each other on the telephone; ``ssh-keygen -l`` says the same."""
+    digest = hashlib.sha256(base64.b64decode(public.split()[1])).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, signer: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # clocks differ
+        .not_valid_after(now + timedelta(days=365 * YEARS))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, plain)
+
+
+def _public_text(key: ec.EllipticCurvePublicKey) -> str:
+    form = serialization.PublicFormat.OpenSSH
+    return key.public_bytes(serialization.Encoding.OpenSSH, form).decode()

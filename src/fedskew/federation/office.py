@@ -1,0 +1,172 @@
+"""The coordinator's end: making the federation, admitting its sites, its server, and how all of them are."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedskew.errors import UserError
+from fedskew.federation import certificates, folder, processes, texts
+from fedskew.federation.folder import Address, Coordinator
+from fedskew.federation.link import Link, check_port, shake_hands
+from fedskew.federation.processes import Command, Keeper
+from fedskew.flower import project
+
+INVITATIONS, KEYS, SECRET = "invitations", "keys", "executor.secret"
+#: configurations that `run` has submitted: the executor takes no others
+SUBMITTED = Path("flower") / "submitted"
+SUPERLINK, EXECUTOR = "superlink", "executor"
+#: seconds that the server may take to come up
+BIRTH = 120.0
+
+
+def init(at: Path, name: str, address: str, sites: Sequence[str], classes: str = "", size: str = "") -> Coordinator:
+    """Make the coordinator's folder, with an invitation for each site."""
+    folder.check_name(name, "name")
+    where, names = Address.parse(address), folder.check_sites(list(sites))
+    folder.new_folder(at)
+    options = {"classes": classes, "size": size}
+    known = {key: f"{key} = {folder.quoted(value)}" for key, value in options.items() if value}
+    examples = {"classes": '# classes = "benign,malignant"', "size": '# size = "64x64"'}
+    (at / folder.FEDERATION).write_text(
+        texts.FEDERATION.format(
+            name=name, address=where, listen=where.host, sites=", ".join(map(folder.quoted, names)), **examples | known
+        )
+    )
+    made = folder.coordinator(at)
+    certificates.make_authority(at, name)
+    certificates.make_server(at, made.hosts)
+    certificates.write_private(at / SECRET, secrets.token_bytes(32))
+    (at / KEYS).mkdir()
+    (at / INVITATIONS).mkdir()
+    for site in names:
+        _invite(made, site, "\n".join(known.values()))
+    return made
+
+
+def _invite(office: Coordinator, site: str, data: str) -> None:
+    told = {"federation": office.name, "name": site, "address": office.address}
+    page = texts.INVITATION.format(**told, number=office.number(site), digest=project.digest(), data=data)
+    with zipfile.ZipFile(office.folder / INVITATIONS / f"{site}.zip", "w") as archive:
+        archive.writestr(certificates.CA, (office.folder / certificates.CA).read_bytes())
+        archive.writestr(folder.SITE, page)
+        archive.writestr("README.md", texts.README.format(**told))
+
+
+def admit(office: Coordinator, site: str, given: str, replace: bool = False) -> str:
+    """Keep a site's public key, and register it if the server is up; the key's fingerprint."""
+    office.number(site)
+    key, known = certificates.public_key(given), admitted(office)
+    other = next((each for each, held in known.items() if held == key and each != site), None)
+    if other is not None:
+        raise UserError(f"the key is that of site '{other}'; every site must have its own, made by 'join'")
+    if known.get(site, key) != key and not replace:
+        raise UserError(
+            f"site '{site}' has another key already, {certificates.fingerprint(known[site])}; if the site has really "
+            "made a new one, say --replace"
+        )
+    (office.folder / KEYS / f"{site}.pub").write_text(f"{key} {site}\n")
+    if processes.is_up(office.folder):
+        with link(office) as server:
+            register(office, server)
+    return certificates.fingerprint(key)
+
+
+def admitted(office: Coordinator) -> dict[str, str]:
+    """The sites' public keys."""
+    paths = {site: office.folder / KEYS / f"{site}.pub" for site in office.sites}
+    return {site: certificates.public_key(str(path)) for site, path in paths.items() if path.exists()}
+
+
+def register(office: Coordinator, server: Link) -> None:
+    """Let in whoever is admitted, and nobody else: Flower's server lets anybody register a key who reaches it."""
+    wanted = {certificates.pem(key): site for site, key in admitted(office).items()}
+    there = {node.key: node for node in server.nodes()}
+    for key in there.keys() - wanted.keys():
+        server.unregister(there[key].id)
+    for key, site in wanted.items():
+        if key not in there:
+            server.register(key, site)
+
+
+def keep(office: Coordinator, say: Callable[[], None]) -> None:
+    """Be the coordinator's server until a signal comes."""
+    at = office.folder
+    check_port(office.listen, office.address.port)
+    if not set(office.hosts) <= certificates.names_of_server(at):
+        certificates.make_server(at, office.hosts)
+    folder.allow(at, project.digest())
+    superlink = [
+        *("--isolation", "process", "--superexec-auth-secret-file", at / SECRET, "--enable-supernode-auth"),
+        *("--ssl-ca-certfile", at / certificates.CA),
+        *("--ssl-certfile", at / certificates.SERVER, "--ssl-keyfile", at / certificates.SERVER_KEY),
+        *("--disable-runtime-dependency-installation", "--database", at / "flower" / "state.db"),
+        *("--host", office.listen, "--port", office.address.port),
+    ]
+    executor = [
+        *(sys.executable, "-m", "fedskew.flower.executor", "coordinator", "--address", office.here),
+        *("--allow", at / folder.ALLOWED, "--secret", at / SECRET, "--ca", at / certificates.CA),
+        *("--runs", at / SUBMITTED),
+    ]
+    (at / SUBMITTED).mkdir(parents=True, exist_ok=True)
+
+    def ready(keeper: Keeper) -> None:
+        if not keeper.wait_for(lambda: _answers(office), BIRTH):
+            raise UserError(f"the server at {office.here} does not answer; see '{processes.log_of(at, SUPERLINK)}'")
+        with link(office) as server:
+            register(office, server)
+        keeper.start(Command(EXECUTOR, tuple(map(str, executor))))
+
+    command = Command(SUPERLINK, (_script("flower-superlink"), *map(str, superlink)))
+    processes.keep(at, [command], ready, say)
+
+
+def _script(name: str) -> str:
+    """A command of Flower's: beside our interpreter, if it is there."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        raise UserError(f"the command '{name}' is not found; pip install 'fedskew[flower]' brings it")
+    return found
+
+
+def _answers(office: Coordinator) -> bool:
+    try:
+        shake_hands(office.here, office.folder / certificates.CA)
+    except UserError:
+        return False
+    return True
+
+
+def link(office: Coordinator) -> AbstractContextManager[Link]:
+    """The coordinator's own server."""
+    return Link.to(office.here, office.folder / certificates.CA)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a site is; what only the server knows is None while that is down. `since` it is there, or gone."""
+
+    site: str
+    admitted: bool
+    node: int | None = None
+    connected: bool | None = None
+    since: str = ""
+
+
+def standings(office: Coordinator, server: Link | None) -> list[Standing]:
+    """How every site is."""
+    keys = {site: certificates.pem(key) for site, key in admitted(office).items()}
+    nodes = {node.key: node for node in server.nodes()} if server is not None else {}
+    known = {site: nodes[key] for site, key in keys.items() if key in nodes}
+    return [
+        Standing(site, True, known[site].id, known[site].connected, known[site].since)
+        if site in known
+        else Standing(site, site in keys)
+        for site in office.sites
+    ]

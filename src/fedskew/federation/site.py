@@ -1,0 +1,99 @@
+"""A site's end: joining with an invitation, and the one process that answers the coordinator."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedskew.errors import UserError
+from fedskew.federation import certificates, folder, processes, texts
+from fedskew.federation.folder import Address, Member
+from fedskew.federation.link import shake_hands
+from fedskew.federation.processes import Command, Keeper
+from fedskew.flower import project
+
+MEMORY, NODE, EXECUTOR = "memory", "node.toml", "executor"
+#: seconds that it may take until the coordinator's server has taken us in
+ENTRY = 120.0
+#: what a file in an invitation may have, in bytes
+MOST = 100_000
+
+
+def join(invitation: Path, at: Path, data: Path) -> Member:
+    """Make a site's folder: its own key, and nothing of the coordinator's but what the invitation holds."""
+    told, ca = _read(invitation)
+    digest = project.digest()
+    if told.pop("digest") != digest:
+        raise UserError(
+            f"invitation '{invitation}' is for another version of fedskew or Flower than is installed here; "
+            "install the coordinator's, or ask for an invitation made with yours"
+        )
+    _check_data(data, told.pop("data"))
+    folder.new_folder(at)
+    (at / certificates.CA).write_bytes(ca)
+    certificates.make_site_key(at, told["name"])
+    (at / MEMORY).mkdir(mode=0o700)
+    folder.allow(at, digest)
+    (at / folder.SITE).write_text(texts.MEMBER.format(**told, data=folder.quoted(str(data.resolve()))))
+    return folder.member(at)
+
+
+def _read(invitation: Path) -> tuple[dict[str, Any], bytes]:
+    try:
+        with zipfile.ZipFile(invitation) as archive:
+            page, ca = (archive.open(name).read(MOST) for name in (folder.SITE, certificates.CA))
+        told = tomllib.loads(page.decode())
+        checked = {
+            "federation": folder.check_name(told["federation"], "name"),
+            "name": folder.check_name(told["name"], "site name"),
+            "number": int(told["number"]),
+            "address": Address.parse(told["address"]),
+            "digest": str(told["digest"]),
+            "data": dict(told["data"]),
+        }
+    except FileNotFoundError:
+        raise UserError(f"invitation '{invitation}' does not exist") from None
+    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError):
+        raise UserError(f"'{invitation}' is no invitation; it must be the .zip that the coordinator sent") from None
+    return checked, ca
+
+
+def _check_data(data: Path, options: dict[str, Any]) -> None:
+    """Read what lies there, as a training would."""
+    from fedskew.data.sources import load
+
+    load("own", data, **options, vacant=True)
+
+
+def keep(site: Member, say: Callable[[], None]) -> None:
+    """Answer the coordinator until a signal comes."""
+    at = site.folder
+    shake_hands(site.address, at / certificates.CA)
+    folder.allow(at, project.digest())
+    node = {"data": site.data, "memory": str(at / MEMORY)} | ({"model": site.model} if site.model else {})
+    lines = [f"{key} = {folder.quoted(value)}" for key, value in node.items()]
+    (at / "flower").mkdir(mode=0o700, exist_ok=True)
+    (at / "flower" / NODE).write_text("\n".join([f"site = {site.number}", *lines, ""]))
+    executor = [
+        *(sys.executable, "-m", "fedskew.flower.executor", "site", "--address", site.address),
+        *("--allow", at / folder.ALLOWED, "--node-config", at / "flower" / NODE),
+        *("--ca", at / certificates.CA, "--key", at / certificates.KEY),
+    ]
+
+    def ready(keeper: Keeper) -> None:
+        if not keeper.wait_for(lambda: "is connected to" in keeper.said(EXECUTOR), ENTRY):
+            raise UserError(
+                f"the server at {site.address} did not answer; see '{processes.log_of(at, EXECUTOR)}' for what it said"
+            )
+
+    command = Command(EXECUTOR, tuple(map(str, executor)))
+    processes.keep(at, [command], ready, say)
+
+
+def answered(site: Member) -> float | None:
+    """When it last answered a training, in seconds since 1970."""
+    return max((path.stat().st_mtime for path in (site.folder / MEMORY).glob("*/*/turn-*")), default=None)

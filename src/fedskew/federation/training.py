@@ -1,0 +1,173 @@
+"""A training of the federation: what is asked of the sites, submitted once, followed to its end, gone on with."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedskew import config as configuration
+from fedskew import record, run_folder
+from fedskew.config import RunConfig
+from fedskew.errors import UserError
+from fedskew.federation import office as offices
+from fedskew.federation import processes
+from fedskew.federation.folder import FEDERATION, Coordinator
+from fedskew.federation.link import Link
+from fedskew.flower import project
+from fedskew.flower.settings import rules
+
+RUNS, FLOWERS_NUMBER, REPORT = "runs", "flower_run", "report.html"
+#: seconds between two looks at the record
+LOOK = 1.0
+#: decided by the federation itself
+_OURS = ("partition", "noise", "engine")
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def configure(office: Coordinator, **asked: Any) -> RunConfig:
+    """The section `training` of the federation's file, then options, as everywhere."""
+    from fedskew import face
+    from fedskew.methods import registry
+
+    path = office.folder / FEDERATION
+    values: dict[str, Any] = copy.deepcopy(dict(office.training))
+    for section in _OURS:
+        if section in values:
+            raise UserError(
+                f"'{path}' has a section 'training.{section}'; a federation has no use for it, leave it out"
+            )
+    values["partition"] = {"name": "natural", "clients": len(office.sites)}
+    values["engine"] = {"name": "inline"}
+    values.setdefault("data", {})["name"] = "own"
+    config = face.configure(configuration.from_dict(values, f"section 'training' of '{path}'"), **asked)
+    if not config.data.options.get("classes"):
+        raise UserError(f"'{path}' names no classes; set training.data.options.classes to all of them, with commas")
+    registry.build(config.method)
+    return config
+
+
+class Training:
+    """A run in the coordinator's folder. Its record is what the server app writes there."""
+
+    def __init__(self, office: Coordinator, config: RunConfig, name: str) -> None:
+        self.office, self.config = office, config
+        self.out = office.folder / RUNS / name
+        self._rules = _rules(office)
+        if run_folder.holds_run(self.out):
+            self._check_same()
+
+    def _check_same(self) -> None:
+        from fedskew import experiment
+
+        if experiment.begun(self.out, self.config.rounds) != self.config:
+            raise UserError(f"'{self.out}' holds a run with another configuration; choose another --name for this one")
+
+    @property
+    def finished(self) -> bool:
+        found = self.read()
+        return found.end is not None and sum(line["counted"] for line in found.rounds) >= self.config.rounds
+
+    def read(self) -> record.Run:
+        """The record so far."""
+        return record.read(self.out) if (self.out / record.NAME).exists() else record.Run()
+
+    def follow(self, tell: Tell) -> record.Run:
+        """Submit it unless it goes on already, and tell every new round until its end."""
+        if not processes.is_up(self.office.folder):
+            raise UserError(
+                f"'{self.office.folder}' is not started; 'fedskew federation start {self.office.folder}' does it"
+            )
+        with offices.link(self.office) as link:
+            run = self._going(link)
+            shown = len(self.read().rounds)
+            if run is None:
+                run = self._submit(link)
+            for line in self._lines(link, run, shown):
+                tell(line)
+        return self.read()
+
+    def _going(self, link: Link) -> int | None:
+        """Flower's number of this run, if it has not ended."""
+        path = self.out / FLOWERS_NUMBER
+        number = int(path.read_text()) if path.exists() else None
+        return number if number is not None and link.ended(number) is None else None
+
+    def _submit(self, link: Link) -> int:
+        sites = offices.standings(self.office, link)
+        numbered = ",".join(f"{each.node}:{number}" for number, each in enumerate(sites) if each.node is not None)
+        if not numbered:
+            raise UserError("no site is admitted; 'fedskew federation admit' takes a site's public key")
+        words = {"config": configuration.dumps(self.config), "out": str(self.out), "sites": numbered}
+        project.write(self.office.folder / offices.SUBMITTED / self.out.name, self._rules | words)
+        run = link.submit(self._rules | words)
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / FLOWERS_NUMBER).write_text(str(run))
+        return run
+
+    def _lines(self, link: Link, run: int, shown: int) -> Iterator[dict[str, Any]]:
+        """New rounds as they come. A server app that goes on after a kill may write the last of them again."""
+        while True:
+            ended = link.ended(run)
+            rounds = self.read().rounds
+            yield from rounds[shown:]
+            shown = max(shown, len(rounds))
+            if self.finished:
+                return
+            if ended is not None:
+                log = processes.log_of(self.office.folder, offices.EXECUTOR)
+                raise UserError(f"the run ended without a result ({ended}); '{log}' says more")
+            time.sleep(LOOK)
+
+    def report(self) -> Path:
+        """Write the run's page."""
+        from fedskew.report import page
+        from fedskew.report import runs as records
+        from fedskew.report.comparison import save
+
+        path = self.out / REPORT
+        save(path, page.html(records.read([self.out])))
+        return path
+
+
+def _rules(office: Coordinator) -> dict[str, Any]:
+    """What goes with every run."""
+    given = dict(office.rules) | {"own-data": True}
+    try:
+        rules(given)
+    except UserError as mistake:
+        place = f"section 'rules' of '{office.folder / FEDERATION}'"
+        raise UserError(str(mistake).replace("run config", place, 1)) from None
+    return given
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is."""
+
+    name: str
+    state: str
+    rounds: int
+    of: int
+    accuracy: float | None
+
+
+def standings(office: Coordinator) -> list[Standing]:
+    """How far the runs in the coordinator's folder are."""
+    return [_standing(path) for path in sorted((office.folder / RUNS).glob(f"*/{record.NAME}"))]
+
+
+def _standing(path: Path) -> Standing:
+    found = record.read(path)
+    going = "going on" if record.has_writer(path) else "interrupted"
+    return Standing(
+        path.parent.name,
+        going if found.end is None else "finished",
+        sum(line["counted"] for line in found.rounds),
+        configuration.load(path.with_name(run_folder.CONFIG)).rounds,
+        record.summary(found.rounds)["last"],
+    )

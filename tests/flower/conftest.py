@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install fedskew[flow
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody is far away in these tests."""
-    from fedskew.flower import post
+    from fedskew.flower import pace
 
-    monkeypatch.setattr(post, "POLL", 0.002)
+    monkeypatch.setattr(pace, "QUICK", 0.002)
     yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -36,10 +37,11 @@ def wait_for(what: Callable[[], Any], seconds: float = 800) -> Any:
 
 
 class Federation:
-    """`folder` holds logs, memories and runs."""
+    """`folder` holds logs, memories and runs. Apps are run by Flower's own processes, or by our `executors`."""
 
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
-        self.folder, self.address = folder, f"127.0.0.1:{free_port()}"
+    def __init__(self, folder: Path, nodes: int = 3, executors: bool = False) -> None:
+        self.folder, self.address, self.executors = folder, f"127.0.0.1:{free_port()}", executors
+        self.allow, self.secret = folder / "allow", folder / "secret"
         self.started: dict[str, subprocess.Popen[bytes]] = {}
         home = folder / "home"
         home.mkdir(parents=True)
@@ -54,12 +56,15 @@ class Federation:
             "OMP_NUM_THREADS": "1",
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
+        self.allow.write_text(project.digest())
+        self.secret.write_bytes(secrets.token_bytes(32))
         host, port = self.address.split(":")
-        self.start(
-            "link",
-            ["flower-superlink", "--insecure", "--host", host, "--port", port, "--database", str(folder / "state.db")],
-        )
+        where = ["--host", host, "--port", port, "--database", str(folder / "state.db")]
+        isolation = ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)] if executors else []
+        self.start("link", ["flower-superlink", "--insecure", *where, *isolation])
         wait_for(lambda: b"Uvicorn running" in (folder / "link.log").read_bytes())
+        if executors:
+            self.coordinator()
         for site in range(nodes):
             self.node(site)
 
@@ -77,8 +82,18 @@ class Federation:
     def node(self, site: int, **more: str) -> None:
         config = {"site": str(site), "memory": f"'{self.folder / 'memory'}'"} | more
         words = " ".join(f"{key}={value}" for key, value in config.items())
+        if self.executors:
+            self.executor(f"node{site}", "site", "--node-config", words)
+            return
         address = ["--superlink", self.address, "--host", "127.0.0.1", "--port", str(free_port())]
         self.start(f"node{site}", ["flower-supernode", "--insecure", *address, "--node-config", words])
+
+    def executor(self, name: str, role: str, *more: str) -> None:
+        common = ["--address", self.address, "--allow", str(self.allow)]
+        self.start(name, ["python", "-m", "fedskew.flower.executor", role, *common, *more])
+
+    def coordinator(self) -> None:
+        self.executor("coordinator", "coordinator", "--secret", str(self.secret), "--runs", str(self.folder))
 
     def stop(self, name: str, sign: int = signal.SIGKILL) -> None:
         """The process and whatever it started."""
@@ -89,12 +104,12 @@ class Federation:
     def submit(self, name: str, config: RunConfig, client: Path | None = None, **rules: Any) -> Path:
         """Start a run as `flwr run` does, perhaps with another app for clients; its folder."""
         app, out = self.folder / f"app-{name}", self.folder / f"run-{name}"
-        project.write(app, {"config": configuration.dumps(config), "out": str(out)} | rules)
+        given = project.write(app, {"config": configuration.dumps(config), "out": str(out)} | rules)
         if client is not None:
             text = (app / "pyproject.toml").read_text()
             (app / "pyproject.toml").write_text(text.replace("fedskew.flower.client", client.stem))
             (app / client.name).write_text(client.read_text())
-        command = [str(BIN / "flwr"), "run", str(app), "loop"]
+        command = [str(BIN / "flwr"), "run", str(app), "loop", "--run-config", str(given)]
         subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=120)
         return out
 

@@ -65,7 +65,7 @@ def test_the_apps_that_projects_name_are_there() -> None:
 
     assert isinstance(client.app, ClientApp) and isinstance(server.app, ServerApp)
     for line in ('serverapp = "fedskew.flower.server:app"', 'clientapp = "fedskew.flower.client:app"'):
-        assert line in PAGE and line in project._HEAD
+        assert line in PAGE and line in project.text()
 
 
 def test_every_key_is_on_the_page() -> None:

@@ -15,12 +15,12 @@ from flwr.serverapp import Grid
 from fedskew.errors import UserError
 from fedskew.flower.client import ABOUT
 from fedskew.flower.messages import pack, word
+from fedskew.flower.pace import pause
 from fedskew.flower.settings import Rules
 from fedskew.flower.sites import Kind
 
 log = logging.getLogger("fedskew")
 
-POLL = 0.5
 #: Flower's codes for letters that nobody will answer any more: the node or its process is gone, or the letter expired
 GONE = frozenset({3, 4, 5, 8})
 
@@ -50,9 +50,10 @@ class Post:
 
     def meet(self) -> Kind:
         """Wait for the first site; its data is of the kind that the others' must be of."""
+        began = time.monotonic()
         while self.kind is None:
             self._look()
-            time.sleep(POLL)
+            time.sleep(pause(time.monotonic() - began))
         return self.kind
 
     def exchange(
@@ -68,7 +69,11 @@ class Post:
         on_the_way: dict[str, int] = {}
         sent_to: dict[int, Node] = {}
         began = time.monotonic()
-        while open_ := [c for c in wanted if c not in heard.answers and c not in heard.lost]:
+
+        def waiting() -> list[int]:
+            return [c for c in wanted if c not in heard.answers and c not in heard.lost]
+
+        while open_ := waiting():
             if time.monotonic() - began > self.rules.deadline and len(heard.answers) >= need:
                 heard.lost |= dict.fromkeys(open_, f"no reply within {self.rules.deadline:g} s")
                 self._overdue |= on_the_way
@@ -90,7 +95,8 @@ class Post:
                     sent_to.pop(client, None)
                 else:
                     heard.lost[client] = f"error at the site: {reply.error.reason}"
-            time.sleep(POLL)
+            if waiting():
+                time.sleep(pause(time.monotonic() - began))
         if len(heard.answers) < need:
             reasons = "; ".join(f"site {client}: {why}" for client, why in sorted(heard.lost.items()))
             raise UserError(f"{len(heard.answers)} of {len(wanted)} sites answered, and {need} must ({reasons})")

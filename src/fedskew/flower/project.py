@@ -1,16 +1,24 @@
-"""A Flower project for `flwr run`: nothing but our two apps by name, and the run's configuration."""
+"""The Flower project that fedskew submits: our two apps by name. It is always the same, so a site can know its hash."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_HEAD = """\
+from flwr.cli.build import build_fab_from_files
+
+from fedskew import __version__
+from fedskew.flower.settings import Rules
+
+FILE = "pyproject.toml"
+
+_HEAD = f"""\
 [project]
 name = "federation"
-version = "1.0.0"
+version = "{__version__}"
 description = "A federation of fedskew"
 license = "Apache-2.0"
 dependencies = []
@@ -26,9 +34,27 @@ clientapp = "fedskew.flower.client:app"
 """
 
 
-def write(folder: Path, run_config: Mapping[str, Any]) -> None:
-    """Lay down the project; without dependencies, for what Flower would install is not what was tested."""
+def text() -> str:
+    """Every key of the run configuration with its default, for Flower refuses a run's own value for any other key."""
+    defaults = {"config": "", "out": ""} | vars(Rules()) | {"sites": ""}
+    return _HEAD + _toml({key.replace("_", "-"): value for key, value in defaults.items()})
+
+
+def write(folder: Path, run_config: Mapping[str, Any]) -> Path:
+    """Lay down the project, and beside it the run's configuration for `flwr run --run-config`; the path of that."""
     folder.mkdir(parents=True, exist_ok=True)
-    # JSON's numbers, strings and booleans are TOML's.
-    lines = [f"{key} = {json.dumps(value)}" for key, value in run_config.items()]
-    (folder / "pyproject.toml").write_text(_HEAD + "\n".join(lines) + "\n")
+    (folder / FILE).write_text(text(), encoding="utf-8")
+    beside = folder.with_name(f"{folder.name}.toml")  # Flower packs every .toml that is inside
+    beside.write_text(_toml(run_config), encoding="utf-8")
+    return beside
+
+
+def digest() -> str:
+    """The SHA-256 of the bundle that `flwr run` makes of the project."""
+    bundle, _ = build_fab_from_files({FILE: text().encode()})
+    return hashlib.sha256(bundle).hexdigest()
+
+
+def _toml(values: Mapping[str, Any]) -> str:
+    """JSON's numbers, strings and booleans are TOML's."""
+    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())

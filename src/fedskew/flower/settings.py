@@ -81,7 +81,7 @@ def _sites(text: Any) -> dict[int, int]:
 def configured(given: Mapping[str, Any]) -> RunConfig:
     """Our configuration, which is one text among Flower's. There is no engine to choose: Flower is the engine."""
     text = given.get("config")
-    if not isinstance(text, str):
+    if not isinstance(text, str) or not text.strip():
         raise UserError("run config has no text 'config'; it must hold a configuration of fedskew in TOML")
     try:
         values = tomllib.loads(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -41,10 +42,11 @@ class Federation:
 
     def __init__(self, folder: Path, nodes: int = 3, executors: bool = False) -> None:
         self.folder, self.address, self.executors = folder, f"127.0.0.1:{free_port()}", executors
-        self.allow, self.secret = folder / "allow", folder / "secret"
+        self.allow, self.secret, self.canary = folder / "allow", folder / "secret", folder / "canary"
         self.started: dict[str, subprocess.Popen[bytes]] = {}
         home = folder / "home"
         home.mkdir(parents=True)
+        self.canary.mkdir()
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "loop"\n[superlink.loop]\naddress = "{self.address}"\ninsecure = true\n'
         )
@@ -54,6 +56,7 @@ class Federation:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "OMP_NUM_THREADS": "1",
+            "CANARY": str(self.canary),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
         self.allow.write_text(project.digest())
@@ -109,9 +112,34 @@ class Federation:
             text = (app / "pyproject.toml").read_text()
             (app / "pyproject.toml").write_text(text.replace("fedskew.flower.client", client.stem))
             (app / client.name).write_text(client.read_text())
-        command = [str(BIN / "flwr"), "run", str(app), "loop", "--run-config", str(given)]
-        subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=120)
+        self.flwr("run", str(app), "loop", "--run-config", str(given))
         return out
+
+    def flwr(self, *words: str) -> str:
+        command = [str(BIN / "flwr"), *words]
+        return subprocess.run(
+            command, env=self.environment, check=True, capture_output=True, timeout=240, text=True
+        ).stdout
+
+    def submit_canary(self) -> str:
+        """A stranger's app, submitted by nothing but `flwr run`; Flower's number of the run."""
+        app = self.folder / "app-canary"
+        given = project.write(app, {})
+        text = (app / project.FILE).read_text()
+        text = text.replace("fedskew.flower.server:app", "canary:server").replace("fedskew.flower.client", "canary")
+        (app / project.FILE).write_text(text)
+        (app / "canary.py").write_text(Path(__file__).with_name("canary.py").read_text())
+        return str(
+            json.loads(self.flwr("run", str(app), "loop", "--run-config", str(given), "--format", "json"))["run-id"]
+        )
+
+    def status(self, run: str) -> str:
+        """What Flower says of a run."""
+        return str(json.loads(self.flwr("list", "loop", "--run-id", run, "--format", "json"))["runs"][0])
+
+    def sung(self) -> list[str]:
+        """What the canary left, wherever it was run."""
+        return sorted(each.name.partition("-")[0] for each in self.canary.iterdir())
 
     def finish(self, out: Path) -> record.Run:
         """The record, once the run has ended."""

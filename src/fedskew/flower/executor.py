@@ -159,7 +159,7 @@ class Running:
             return True
         self._beaten = time.monotonic()
         if not self.task.beat():
-            log.info("a run was stopped")
+            log.info("Flower wants a run no longer")
             self.stop()
             return False
         return True

@@ -1,0 +1,132 @@
+"""A site and a coordinator run what is on their own list, and nothing else, whoever submits it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flwr.cli.build import build_fab_from_disk
+from flwr.supercore.fab import Fab
+
+from fedskew import config as configuration
+from fedskew.config import RunConfig
+from fedskew.errors import UserError
+from fedskew.flower import executor, pace, project
+from tests.flower.processes import Federation, wait_for
+from tests.flower.test_processes import config_of, inline
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def bundle(folder: Path, **run_config: str) -> bytes:
+    project.write(folder, run_config)
+    return bytes(build_fab_from_disk(folder))
+
+
+def test_every_run_submits_the_same_bundle_and_everybody_knows_its_hash(tmp_path: Path) -> None:
+    first = bundle(tmp_path / "a", config='method = "moon"', out="/x")
+    second = bundle(tmp_path / "another", config="rounds = 3\n" * 50)
+    assert first == second and hashlib.sha256(first).hexdigest() == project.digest()
+    (tmp_path / "a" / "more.py").write_text("")
+    assert bundle(tmp_path / "a") != first
+
+
+def test_what_counts_is_the_hash_of_what_arrived_not_the_one_it_is_said_to_have(tmp_path: Path) -> None:
+    good, bad = b"ours", b"theirs"
+    digest = hashlib.sha256(good).hexdigest()
+    allow = tmp_path / "allow"
+    allow.write_text(f"# ours\n\n{digest.upper()}  # of today\n")
+    executor.check(Fab(digest, good, {}), allow)
+    executor.check(Fab("whatever it says", good, {}), allow)
+    with pytest.raises(UserError, match=hashlib.sha256(bad).hexdigest()):
+        executor.check(Fab(digest, bad, {}), allow)
+    allow.write_text("")
+    with pytest.raises(UserError, match="is not on the allow-list"):
+        executor.check(Fab(digest, good, {}), allow)
+
+
+def test_a_list_that_cannot_be_read_is_one_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    allow = tmp_path / "allow"
+    words = ["site", "--address", "127.0.0.1:1", "--allow", str(allow), "--node-config", "site=0"]
+    assert executor.main(words) == 2
+    allow.write_text("# a comment\nabc\n")
+    assert executor.main(words) == 2
+    missing, wrong = (record.message for record in caplog.records)
+    assert missing == f"allow-list '{allow}' cannot be read: No such file or directory"
+    assert wrong == f"line 2 of allow-list '{allow}' is 'abc', and must be a SHA-256 in hexadecimal"
+
+
+def test_who_waits_asks_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "QUICK", 0.2)
+    assert [pace.pause(waited) for waited in (0, 4, 20, 60, 1000)] == [0.2, 0.2, 1.0, 3.0, 3.0]
+
+
+def two_sites(method: str, rounds: int) -> RunConfig:
+    return configuration.override(config_of(method, rounds), ["partition.clients=2"])
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    made = Federation(tmp_path_factory.mktemp("federation"), nodes=2, executors=True)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_coordinator_refuses_a_strangers_app_and_a_strangers_configuration(tmp_path: Path) -> None:
+    made = Federation(tmp_path, nodes=0, executors=True)
+    try:
+        run = made.submit_canary()
+        wait_for(lambda: "finished:failed" in made.status(run), 200)
+        assert "is not on the allow-list" in made.status(run)
+
+        elsewhere = tmp_path / "elsewhere" / "app"
+        given = project.write(elsewhere, {"config": "rounds = 1", "out": str(tmp_path / "stolen")})
+        made.flwr("run", str(elsewhere), "loop", "--run-config", str(given))
+        wait_for(
+            lambda: b"its configuration is in none of the files" in (tmp_path / "coordinator.log").read_bytes(), 200
+        )
+    finally:
+        made.close()
+    assert not made.sung() and not (tmp_path / "stolen").exists()
+
+
+@pytest.mark.slow
+def test_no_site_runs_a_strangers_app_even_if_the_coordinator_does(federation: Federation) -> None:
+    """Flower's own executor runs whatever comes, as a hostile coordinator would: the canary's server asks the sites."""
+    federation.stop("coordinator")
+    address = ["--runtime-api-address", federation.address]
+    secret = ["--superexec-auth-secret-file", str(federation.secret)]
+    federation.start("hostile", ["flower-superexec", "--insecure", *address, *secret])
+    run = federation.submit_canary()
+    wait_for(lambda: "finished" in federation.status(run), 400)
+    federation.stop("hostile")
+    # The server was imported and asked two sites, both of which replied with the code for a bundle that is not trusted.
+    assert federation.sung() == ["error7", "error7", "imported", "server"]
+    for site in (0, 1):
+        assert b"refused a message of run" in (federation.folder / f"node{site}.log").read_bytes()
+
+    federation.coordinator()
+    config = two_sites("fedavg", 2)
+    run_of_ours = federation.finish(federation.submit("ours", config))
+    assert run_of_ours.end is not None and run_of_ours.end["weights_sha256"] == inline(config)
+
+
+@pytest.mark.slow
+def test_who_is_killed_goes_on(federation: Federation) -> None:
+    """A site's process and a run's own, in the middle of a run: what they remember is on their disks."""
+    config = two_sites("moon", 3)
+    out = federation.submit("killed", config)
+    wait_for(lambda: federation.rounds(out) >= 1)
+    os.kill(federation.server_process(out), signal.SIGKILL)
+    federation.stop("node1", signal.SIGKILL)
+    federation.node(1)
+    run = federation.finish(out)
+    assert run.end is not None and run.end["weights_sha256"] == inline(config)
+    assert not [line for line in run.rounds if "lost" in line]
+    assert b"it is started again" in (federation.folder / "coordinator.log").read_bytes()

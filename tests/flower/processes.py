@@ -63,8 +63,11 @@ class Federation:
         self.secret.write_bytes(secrets.token_bytes(32))
         host, port = self.address.split(":")
         where = ["--host", host, "--port", port, "--database", str(folder / "state.db")]
-        isolation = ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)] if executors else []
-        self.start("link", ["flower-superlink", "--insecure", *where, *isolation])
+        if executors:
+            outside = ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)]
+            self.start("link", ["python", "-m", "fedskew.flower.link", "--insecure", *where, *outside])
+        else:
+            self.start("link", ["flower-superlink", "--insecure", *where])
         wait_for(lambda: b"Uvicorn running" in (folder / "link.log").read_bytes())
         if executors:
             self.coordinator()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.fab import Fab
@@ -15,7 +17,7 @@ from flwr.supercore.fab import Fab
 from fedskew import config as configuration
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
-from fedskew.flower import executor, pace, project
+from fedskew.flower import executor, link, pace, project
 from tests.flower.processes import Federation, wait_for
 from tests.flower.test_processes import config_of, inline
 
@@ -65,6 +67,28 @@ def test_who_waits_asks_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None
     assert [pace.pause(waited) for waited in (0, 4, 20, 60, 1000)] == [0.2, 0.2, 1.0, 3.0, 3.0]
 
 
+def test_an_address_is_of_this_machine_if_it_is_the_one_that_was_called() -> None:
+    control, fleet = "/v1/control/start-run", "/v1/fleet/pull-messages"
+    assert link.may_pass(control, "127.0.0.1", "127.0.0.1") and link.may_pass(control, "::1", "::1")
+    assert link.may_pass(control, "192.0.2.7", "192.0.2.7")
+    assert not link.may_pass(control, "192.0.2.8", "192.0.2.7") and not link.may_pass("/v1", "192.0.2.8", "192.0.2.7")
+    assert not link.may_pass("/v1/runtime/acquire-task", "192.0.2.8", "127.0.0.1")
+    assert link.may_pass(fleet, "192.0.2.8", "192.0.2.7")
+
+
+def own_address() -> str:
+    """One of this machine's addresses that is not its loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.connect(("192.0.2.1", 9))  # nothing is sent
+        return str(made.getsockname()[0])
+
+
+def answered(address: str, path: str, caller: str) -> int:
+    """The status of an empty request that comes from another address than the one it goes to."""
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=caller)) as client:
+        return client.post(f"http://{address}{path}", timeout=60).status_code
+
+
 def two_sites(method: str, rounds: int) -> RunConfig:
     return configuration.override(config_of(method, rounds), ["partition.clients=2"])
 
@@ -81,6 +105,11 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 def test_a_coordinator_refuses_a_strangers_app_and_a_strangers_configuration(tmp_path: Path) -> None:
     made = Federation(tmp_path, nodes=0, executors=True)
     try:
+        for path in ("/v1/control/list-runs", "/v1/runtime/acquire-task", "/docs"):
+            assert answered(made.address, path, own_address()) == 404
+            assert answered(made.address, path, "127.0.0.1") != 404
+        assert answered(made.address, "/v1/fleet/pull-messages", own_address()) != 404
+
         run = made.submit_canary()
         wait_for(lambda: "finished:failed" in made.status(run), 200)
         assert "is not on the allow-list" in made.status(run)
@@ -88,9 +117,7 @@ def test_a_coordinator_refuses_a_strangers_app_and_a_strangers_configuration(tmp
         elsewhere = tmp_path / "elsewhere" / "app"
         given = project.write(elsewhere, {"config": "rounds = 1", "out": str(tmp_path / "stolen")})
         made.flwr("run", str(elsewhere), "loop", "--run-config", str(given))
-        wait_for(
-            lambda: b"its configuration is in none of the files" in (tmp_path / "coordinator.log").read_bytes(), 200
-        )
+        wait_for(lambda: b"is none of the coordinator's own" in (tmp_path / "coordinator.log").read_bytes(), 200)
     finally:
         made.close()
     assert not made.sung() and not (tmp_path / "stolen").exists()

@@ -216,21 +216,22 @@ def taken(task: Task, allow: Path, runs: Path) -> list[Running]:
     try:
         check(bundle, allow)
         if not any(_configuration(file) == run.override_config for file in runs.glob("*.toml")):
-            raise UserError(f"its configuration is in none of the files of '{runs}'")
+            raise UserError("its configuration is none of the coordinator's own")
+        context.run_config = flower.run_config(bundle, run)
     except UserError as reason:
         log.warning("refused run %d: %s", run.run_id, reason)
         task.end(f"the coordinator refused: {reason}")
         return []
-    context.run_config = flower.run_config(bundle, run)
     log.info("run %d begins", run.run_id)
     return [Running(task, task_id, context, run)]
 
 
-def _configuration(file: Path) -> dict[str, Any]:
+def _configuration(file: Path) -> dict[str, Any] | None:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"run configuration '{file}' cannot be read: {error}") from None
+        log.warning("'%s' is no run configuration: %s", file, error)
+        return None
 
 
 def coordinator(link: Link, secret: Path, allow: Path, runs: Path) -> NoReturn:

@@ -8,6 +8,7 @@ messages and open a bundle before we could look at it. A coordinator speaks the 
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,10 +77,13 @@ class Link:
 
     @property
     def certificate(self) -> bytes | None:
+        if self.ca is None:
+            return None
         try:
-            return None if self.ca is None else self.ca.read_bytes()
+            ssl.create_default_context(cafile=self.ca)
+            return self.ca.read_bytes()
         except OSError as error:
-            raise UserError(f"--ca '{self.ca}' cannot be read: {error.strerror}") from None
+            raise UserError(f"--ca '{self.ca}' is no certificate: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,10 @@ def _key_pair(key: Path) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePu
 
 def run_config(bundle: Fab, run: Run) -> dict[str, Any]:
     """The bundle's configuration with the run's own values in it."""
-    return dict(get_fused_config_from_fab(bundle.content, run))
+    try:
+        return dict(get_fused_config_from_fab(bundle.content, run))
+    except ValueError as error:
+        raise UserError(f"the run's configuration does not fit the app: {error}") from None
 
 
 class Task:

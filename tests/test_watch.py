@@ -187,7 +187,9 @@ def test_this_machine_may_be_reached_through_a_tunnel(server: watch.Server, host
     assert ask(server, f"/{server.token}/", host)[0] == 200
 
 
-@pytest.mark.parametrize("query", ["", "?cursor=", "?cursor=x", "?cursor=[]", "?cursor={}", "?cursor=3"])
+@pytest.mark.parametrize(
+    "query", ["", "?cursor=", "?cursor=x", "?cursor=[]", "?cursor={}", "?cursor=3", "?cursor=" + 20000 * "["]
+)
 def test_a_cursor_that_is_not_ours_is_refused(server: watch.Server, query: str) -> None:
     assert ask(server, f"/{server.token}/news{query}")[0] == 400
 

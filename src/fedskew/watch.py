@@ -153,6 +153,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server
+    timeout = 10  # seconds to say what is wanted
 
     def do_GET(self) -> None:
         # A page elsewhere can have its name point here, and would then be allowed to read; it cannot change this line.
@@ -169,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(200, "text/html", page.assemble(seen.drawn, "news", seen.cursor, seen.states))
         try:
             news = self._wait(parse_qs(query)["cursor"][0])
-        except (KeyError, ValueError, TypeError, AttributeError):
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
             return self._answer(400, "text/plain", "The cursor is not one of ours; load the page again.\n")
         return self._answer(200, "application/json", _compact(news))
 
@@ -187,6 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Frame-Options", "DENY")
+        self.send_header("X-Content-Type-Options", "nosniff")
         self.end_headers()
         self.wfile.write(content)
 

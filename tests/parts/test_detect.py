@@ -178,6 +178,13 @@ def test_private_cells_without_noise_are_the_cells_of_clipped_losses() -> None:
     assert float(got["se"][0]) == pytest.approx(math.sqrt(1.25 / 4))
 
 
+def test_a_loss_that_is_not_a_number_counts_as_the_greatest_one() -> None:
+    # which class has it could otherwise be read off whatever noise
+    found = seen([0, 0, 1, 1], [[0.5, 0.5]] * 4, [math.nan, 2.0, 1.0, 1.0])
+    got = measures.private_cells(found, 2, 4.0, 0.0, lambda sums, sigma: sums)
+    assert got["mean"].tolist() == [3.0, 1.0]
+
+
 def test_private_cells_are_noised_and_thin_ones_suppressed_by_their_noised_count() -> None:
     found = seen([0] * 400 + [1], [[0.5, 0.5]] * 401, [1.0] * 401)
     local = replace(client((30, 60, 10, 0, 0)), secret=b"a")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tests.contract import harness
 
 from fedskew import tree
 from fedskew.engines.inline import Inline
+from fedskew.errors import UserError
 from fedskew.types import Keep
 from fedskew.work import checkpoint
 from fedskew.work.store import Store
@@ -78,3 +81,28 @@ def test_what_was_never_committed_is_swept_away(tmp_path: Path) -> None:
     assert float(fresh.get(3).memory["part@0"]["w"][0]) == 3
     assert len(list(tmp_path.glob("keep-*"))) == 1
     assert checkpoint.load(tmp_path / "nothing", Store()) is None
+
+
+def test_only_files_of_a_checkpoint_are_taken_away(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for name in ("state-3.safetensors", "keep-0-2.safetensors", "mine.safetensors"):
+        (folder / name).touch()
+    assert checkpoint.load(folder, Store(folder)) is None
+    assert [path.name for path in folder.iterdir()] == ["mine.safetensors"]
+
+
+def test_a_checkpoint_elsewhere_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "state-1.safetensors").touch()
+    (tmp_path / "checkpoint").symlink_to(tmp_path / "models")
+    with pytest.raises(UserError, match="is a link"):
+        checkpoint.load(tmp_path / "checkpoint", Store(tmp_path))
+    assert (tmp_path / "models" / "state-1.safetensors").exists()
+
+
+def test_a_manifest_that_names_other_files_is_refused(tmp_path: Path) -> None:
+    manifest = {"state": "../state-1.safetensors", "keeps": {}, "serial": 1, "record_bytes": 0, "notes": {}}
+    (tmp_path / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"names a file '\.\./state-1"):
+        checkpoint.load(tmp_path, Store(tmp_path))

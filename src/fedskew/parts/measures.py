@@ -73,7 +73,8 @@ def loss_cells(seen: Seen, classes: int) -> Tree:
 
 def private_cells(seen: Seen, classes: int, clip: float, sigma: float, hide: Callable[[Tree, float], Tree]) -> Tree:
     """The same from noised clipped sums and noised counts; only what is already noised decides what is left out."""
-    losses = seen.losses.clamp(0, clip) / clip
+    # a loss that is not a number would go through any noise
+    losses = seen.losses.nan_to_num(nan=clip).clamp(0, clip) / clip
     sums = torch.stack(
         [losses.new_zeros(classes).index_add_(0, seen.y, each) for each in (torch.ones_like(losses), losses, losses**2)]
     )

@@ -39,9 +39,8 @@ class GaussianSeal(Seal):
         if not math.isfinite(length):  # which entries are not finite would tell more than the noise hides
             ended, change, length = began, tree.zeros_like(change), 0.0
         clip = math.inf if self.clip is None else self.clip
-        share = clip / length if length > clip else 1.0
-        # taken off the end, not put on the beginning: a share of 1 changes no bit
-        clipped = tree.add(ended, change, alpha=share - 1)
+        # put on the beginning: taken off the end, a long change would leave its rounding errors, which no noise covers
+        clipped = tree.add(began, change, alpha=clip / length) if length > clip else ended
         left = local.hide(clipped, self.sigma * clip if self.sigma else 0.0)
         left = {name: t.clamp(min=0) if name.endswith(VARIANCE) else t for name, t in left.items()}
         left = tree.like(left, told)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedskew import codec
+from fedskew.errors import UserError
 from fedskew.types import State
 from fedskew.work.store import Store
 
 MANIFEST = "manifest.json"
+#: the server's state, and the clients' keeps
+OURS = re.compile(r"(state|keep-\d+)-\d+\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,9 @@ def load(folder: Path, store: Store) -> Restored | None:
         return None
     manifest = json.loads(path.read_text())
     files = {int(client): name for client, name in manifest["keeps"].items()}
+    for name in (manifest["state"], *files.values()):
+        if not OURS.fullmatch(name):
+            raise UserError(f"manifest '{path}' names a file '{name}', which is not one of a checkpoint's")
     _sweep(folder, {manifest["state"], *files.values()})
     store.restore(files, manifest["serial"])
     state = codec.load(folder / manifest["state"])
@@ -62,6 +69,8 @@ def load(folder: Path, store: Store) -> Restored | None:
 
 
 def _sweep(folder: Path, wanted: set[str]) -> None:
+    if folder.is_symlink():  # files elsewhere are not ours to take away
+        raise UserError(f"checkpoint folder '{folder}' is a link, and must be a folder of the run's own")
     for path in folder.glob("*.safetensors"):
-        if path.name not in wanted:
+        if path.name not in wanted and OURS.fullmatch(path.name):
             path.unlink()

@@ -63,8 +63,8 @@ def test_a_list_that_cannot_be_read_is_one_sentence(tmp_path: Path, caplog: pyte
 
 
 def test_who_waits_asks_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "QUICK", 0.2)
-    assert [pace.pause(waited) for waited in (0, 4, 20, 60, 1000)] == [0.2, 0.2, 1.0, 3.0, 3.0]
+    monkeypatch.setattr(pace, "QUICK", 0.4)
+    assert [pace.pause(waited) for waited in (0, 4, 20, 60, 1000)] == [0.4, 0.4, 2.0, 3.0, 3.0]
 
 
 def test_an_address_is_of_this_machine_if_it_is_the_one_that_was_called() -> None:

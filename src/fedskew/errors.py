@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -17,3 +18,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; known: {', '.join(names)}"
+
+
+def theirs(error: Exception) -> str:
+    """What a user's own code raised, in one line, and the place in that code."""
+    frames = traceback.walk_tb(error.__traceback__)
+    own = [
+        f" ({frame.f_code.co_filename}, line {line})"
+        for frame, line in frames
+        if str(frame.f_globals.get("__name__")).split(".")[0] not in ("fedskew", "torch", "importlib")
+    ]
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{own[-1] if own else ''}"

@@ -27,6 +27,7 @@ from fedskew.engines.wire import Wire
 from fedskew.errors import UserError
 from fedskew.methods import registry
 from fedskew.models import registry as networks
+from fedskew.models.trial import try_out
 from fedskew.parts import compose
 from fedskew.parts.protocol import whole
 from fedskew.parts.stages import Method
@@ -155,6 +156,7 @@ def prepare(
         score_batch=config.evaluate.batch,
     )
     if config.noise.kind != "none":
+        _try_network(site, spec, given)
         seed = config.seed if config.noise.seed is None else config.noise.seed
         annotating = replace(site, build=partial(build, seed=seed), _nets={})
         wanted, shelf, room = resolve.noise(config), given.shelf or Shelf(), partial(_class_room, config)
@@ -162,6 +164,12 @@ def prepare(
     if config.evaluate.validation is not None:
         site, source = hold_back(site, source, config.evaluate.validation, config.seed)
     return site, source, spec
+
+
+def _try_network(site: Site, spec: Spec, given: Given) -> None:
+    name = spec.name if given.module is None else type(given.module).__name__
+    samples = site.view.eval(site.x.new_zeros(2, *site.x.shape[1:]))
+    try_out(name, site.build(spec), samples, site.plan.task.classes, site.device, site.precision)
 
 
 def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]:
@@ -224,6 +232,7 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
     _check_named(config, given)
     with one_thread():
         site, source, spec = prepare(config, given)
+        _try_network(site, spec, given)
         if fresh and folder is not None:  # only now, so that a mistake leaves no folder behind
             run_folder.make(folder, config)
         if folder is not None and site.ledger is not None and site.ledger.soft_labels:

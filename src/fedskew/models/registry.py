@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedskew import seeds
-from fedskew.errors import UserError, nearest
+from fedskew.errors import UserError, nearest, theirs
 from fedskew.types import Spec
 
 
@@ -174,6 +174,8 @@ def _imported(path: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UserError(f"network '{path}' cannot be imported: {error}") from error
+    except Exception as error:
+        raise UserError(f"network '{path}' cannot be imported: {theirs(error)}") from error
     function = getattr(module, function_name, None)
     if not callable(function):
         functions = [name for name, value in vars(module).items() if callable(value)]
@@ -195,7 +197,12 @@ def _call(name: str, builder: Callable[..., Any], task: Mapping[str, Any], args:
     missing = [key for key, p in named.items() if p.default is p.empty and key not in given]
     if missing:
         raise UserError(f"network '{name}' needs the argument '{missing[0]}'")
-    return builder(**given)
+    try:
+        return builder(**given)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"network '{name}' cannot be built: {theirs(error)}") from error
 
 
 def image_shape(network_name: str, shape: tuple[int, ...], smallest: int = 1) -> tuple[int, int, int]:

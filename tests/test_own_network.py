@@ -1,0 +1,122 @@
+"""Mistakes in a user's own network: one sentence, and the folder is free for the mended command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from torch import Tensor, nn
+
+import fedskew
+from fedskew.errors import UserError
+from tests.commands import complaint, succeed
+
+QUICK = ["--engine", "inline", "--rounds", "1", "--clients", "2", "--epochs", "1"]
+
+MODULE = """
+from torch import nn
+
+
+def build(classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+
+
+def wrong(classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(32, classes))
+
+
+class Tall(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, x):
+        return self.head(x.flatten(1).view(3, 5))
+
+
+class Merged(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, x):
+        return self.head(x.flatten(1)).sum(0)
+
+
+def boom():
+    raise RuntimeError("no weights here\\nand more")
+
+
+def nothing():
+    return None
+
+
+def headless():
+    return nn.Flatten()
+
+
+def eleven():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 11))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _mymodel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mymodel.py").write_text(MODULE)
+    (tmp_path / "mybroken.py").write_text("def build(:\n")
+    (tmp_path / "mynames.py").write_text("unknown_name\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("mymodel", "mybroken", "mynames"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("network", "more", "expected"),
+    [
+        ("mymodel:biuld", [], "did you mean 'build'"),
+        ("mymodle:build", [], "No module named 'mymodle'"),
+        ("mybroken:build", [], "'mybroken:build' cannot be imported: SyntaxError: "),
+        ("mynames:build", [], "NameError: name 'unknown_name' is not defined ("),
+        ("mymodel:build", ["--head", "2"], "has no linear layer '2'"),
+        ("mymodel:headless", [], "needs a linear layer as its head"),
+        ("mymodel:nothing", [], "must be a torch.nn.Module, not a NoneType"),
+        ("mymodel:eleven", [], "gives 11 outputs, but there are 10 classes"),
+        ("mymodel:boom", [], "network 'mymodel:boom' cannot be built: RuntimeError: no weights here ("),
+        ("mymodel:wrong", [], "network 'mymodel:wrong' does not work on samples of shape [1, 8, 8]: RuntimeError: "),
+        ("mymodel:Tall", [], "mymodel.py, line 19)"),
+        ("mymodel:Merged", [], "gives logits of shape [10] for 2 samples; with 10 classes they should be [2, 10]"),
+        ("resnt", [], "no network is called 'resnt'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_and_leaves_no_folder(network: str, more: list[str], expected: str) -> None:
+    assert expected in complaint("run", *QUICK, "--model", network, *more, "--out", "h3")
+    assert not Path("h3").exists()
+
+
+def test_annotators_find_the_mistake_before_they_are_trained() -> None:
+    noisy = ["--noise", "h_idn:0.5", "--model", "mymodel:wrong"]
+    assert "'mymodel:wrong' does not work on samples" in complaint("run", *QUICK, *noisy, "--out", "h3")
+
+
+def test_the_mended_command_finds_its_folder_free_and_an_older_run_is_kept() -> None:
+    complaint("run", *QUICK, "--model", "mymodel:wrong", "--out", "h3")
+    succeed("run", *QUICK, "--model", "mymodel:build", "--out", "h3")
+    before = Path("h3/record.jsonl").read_bytes()
+    complaint("run", *QUICK, "--model", "mymodel:wrong", "--out", "h3", "--force")
+    assert Path("h3/record.jsonl").read_bytes() == before
+
+
+def test_a_module_handed_over_in_python_is_named_by_its_class_and_its_own_error_is_the_cause() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(32, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x.flatten(1))
+
+    with pytest.raises(UserError, match=r"network 'Mine' does not work on samples of shape \[1, 8, 8\]") as raised:
+        fedskew.run(model=Mine(), rounds=1, clients=2, engine="inline")
+    assert isinstance(raised.value.__cause__, RuntimeError)

@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: run test test-all test-federation test-ray check-report lint docs clean
+.PHONY: run test test-all test-federation test-ray check-report lint docs results clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -43,6 +43,10 @@ docs: $(INSTALLED)
 	$(BIN)/fedskew methods --pages docs
 	$(BIN)/python -m fedskew.methods.combine > docs/combinations.md
 	$(BIN)/python -m fedskew.data.pages docs/data
+
+results: $(INSTALLED)
+	$(BIN)/python scripts/results.py
+	$(BIN)/python scripts/results_page.py
 
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis test-all.log

@@ -39,6 +39,19 @@ def _curves(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], nu
     return pictures.curves(named)
 
 
+def _balanced(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
+    """The counted rounds only: FedCorr's first stage is not among them."""
+    del preset, measured, numbers
+    figure = pictures.curves({each.cell.row: [_balanced_only(run) for run in each.runs] for each in ran})
+    figure.axes[0].set_ylabel("balanced accuracy of the global model, %")
+    return figure
+
+
+def _balanced_only(run: record.Run) -> record.Run:
+    shown = [line["balanced_accuracy"] for line in run.rounds if line["counted"] and "balanced_accuracy" in line]
+    return record.Run(run.header, [{"round": index, "accuracy": share} for index, share in enumerate(shown)])
+
+
 def _sweep(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
     del ran, measured
     across = "setting" if preset.sweep is None else preset.sweep.key
@@ -114,7 +127,7 @@ def _by_row(numbers: Sequence[Number], measure: str) -> Mapping[str, dict[str, f
 
 _DRAWERS: dict[Shows, _Drawer] = {
     "accuracy": _curves,
-    "balanced": _curves,
+    "balanced": _balanced,
     "curves": _curves,
     "prefixes": _curves,
     "domains": _curves,

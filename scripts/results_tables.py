@@ -1,0 +1,176 @@
+"""The tables of docs/results.md whose cells are runs: what each reached, and how it compares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+
+from results import Entry
+
+from fedskew import record
+from fedskew.report import tables
+from fedskew.report.detection import doors
+from fedskew.reproduce import published, sheet
+from fedskew.reproduce.catalogue import Cell
+from fedskew.reproduce.measure import Measured
+
+#: The rarest classes of HAM10000 have 23 and 29 test images: what is closer than this, in points, is called equal.
+EQUAL = 3.0
+#: As near to the printed number as this, in points, counts as reached.
+NEAR = 1.0
+
+#: The score that a table shows.
+SCORES = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with its runs; they are `whole`, or one that has not all its rounds yet."""
+
+    cell: Cell
+    folders: list[Path]
+    runs: list[record.Run]
+    whole: bool = True
+
+    @property
+    def name(self) -> str:
+        """As the table calls it, and as it is called here."""
+        shown = f"`{self.runs[0].header['method']}`"
+        return shown if shown.strip("`").split("(")[0] == self.cell.row else f"{self.cell.row}: {shown}"
+
+    def scores(self, key: str) -> dict[str, list[float]]:
+        """Percentages for each seed, of the counted rounds that were evaluated."""
+        curves = [
+            [100 * line[key] for line in run.rounds if line["counted"] and line.get(key) is not None]
+            for run in self.runs
+        ]
+        return {
+            "best": [max(curve) for curve in curves],
+            "last": [curve[-1] for curve in curves],
+            "last10": [fmean(curve[-10:]) for curve in curves],
+        }
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{fmean(values):.2f}" + (f" ± {pstdev(values):.2f}" if len(values) > 1 else "")
+
+
+def commits(folders: Sequence[Path]) -> list[str]:
+    """Of the header, and of every time that rounds were added."""
+    found = []
+    for folder in folders:
+        for line in (folder / record.NAME).read_text(encoding="utf-8").splitlines():
+            if line.startswith(('{"kind":"header"', '{"kind":"extended"')):
+                found.append(json.loads(line)["versions"]["commit"][:7])
+    return list(dict.fromkeys(found))
+
+
+def runs_table(entry: Entry, rows: Sequence[Row]) -> str:
+    key, several = SCORES[entry.preset.shows], len(entry.preset.tasks) > 1
+    compared = any(beside(entry, row).values for row in rows)
+    heading = ["method", *["setting"] * several, "seeds", "rounds", "best", "last", "mean of last 10"]
+    heading += ["printed best", "difference"] * compared + ["seconds", "commit"]
+    body = []
+    for row in rows:
+        scores, theirs = row.scores(key), beside(entry, row).values
+        rounds = sum(line["counted"] for line in row.runs[0].rounds)
+        line = [row.name, *[row.cell.column] * several, str(len(row.runs))]
+        line.append(str(rounds) if row.whole else f"{rounds} of {row.cell.config.rounds}")
+        line += [spread(scores[name]) for name in ("best", "last", "last10")]
+        if compared and "best" in theirs:
+            deviation = f" ± {theirs['std']:.2f}" if "std" in theirs else ""
+            line += [f"{theirs['best']:.2f}{deviation}", f"{fmean(scores['best']) - theirs['best']:+.2f}"]
+        elif compared:
+            line += ["–", "–"]
+        seconds = fmean(sum(each["seconds"] for each in run.rounds) for run in row.runs)
+        body.append([*line, f"{seconds:.0f}", " ".join(f"`{each}`" for each in commits(row.folders))])
+    said = "Balanced accuracy:\n\n" if key == "balanced_accuracy" else ""
+    return said + tables.markdown(heading, body)
+
+
+def beside(entry: Entry, row: Row) -> published.Printed:
+    """The printed cell, if this is the paper's own protocol from the first round to the last."""
+    if entry.scale != "paper" or row.cell.stands_in or not row.whole:
+        return published.NOTHING
+    return published.look_up(entry.preset.table, row.cell.row, row.cell.column)
+
+
+def order(entry: Entry, rows: Sequence[Row]) -> Iterator[str]:
+    """At the paper's scale what is reached; at any the order of methods against the printed one."""
+    best = [
+        Measured(row.cell.row, row.cell.column, {"best": [*row.scores("accuracy")["best"]]}, row.cell.stands_in)
+        for row in rows
+        if row.whole
+    ]
+    numbers = sheet.numbers(entry.preset, best)
+    compared = [n for n in numbers if n.difference is not None]
+    if entry.scale == "paper" and compared:
+        missed = {n.row: n.difference for n in compared if n.difference is not None and n.difference < -NEAR}
+        reached = [n.row for n in compared if n.row not in missed]
+        yield f"Reached, if {NEAR:g} point below the printed number is near enough: {', '.join(reached) or 'none'}."
+        yield f"Not reached: {', '.join(f'{row} ({gap:+.2f})' for row, gap in missed.items()) or 'none'}."
+    yield from (f"{sentence}." for sentence in sheet.orders(numbers))
+
+
+def apart(rows: Sequence[Row], key: str) -> Iterator[str]:
+    """On a stand-in: from which methods the paper's own differs."""
+    last = {row.cell.row: fmean(row.scores(key)["last10"]) for row in rows if row.whole}
+    own = next((name for name in ("fednoro", "kl+daagg") if name in last), None)
+    if own is None or len(last) < 2:
+        return
+    gaps = {name: last[own] - value for name, value in last.items() if name != own}
+    above = [f"{name} ({gap:+.2f})" for name, gap in gaps.items() if gap >= EQUAL]
+    below = [f"{name} ({gap:+.2f})" for name, gap in gaps.items() if gap <= -EQUAL]
+    equal = [name for name, gap in gaps.items() if abs(gap) < EQUAL]
+    yield f"By the mean of the last 10 rounds, {own} is above: {', '.join(above) or 'none'}."
+    yield f"It is below: {', '.join(below) or 'none'}."
+    yield f"Closer than {EQUAL:g} points, which is not called a difference: {', '.join(equal) or 'none'}."
+
+
+def clients_table(rows: Sequence[Row]) -> str:
+    """Client models after their local work, where they were scored: mean over seeds, clients and the last rounds."""
+    body = []
+    for row in rows:
+        if all(run.rounds[-1].get("client_all") is not None for run in row.runs):
+            shares = [_late(row, f"client_{group}") for group in tables.GROUPS]
+            drift = _late(row, "drift_diversity")
+            shown = ["–" if share is None else f"{100 * share:.2f}" for share in shares]
+            body.append([row.name, *shown, "–" if drift is None else f"{drift:.2f}"])
+    if not body:
+        return ""
+    said = (
+        "Client models right after their local work, on the classes they have most of, little of and none of (mean "
+        "over clients and the last ten rounds), and how differently they drifted (FedVLS Eq. 7):"
+    )
+    return f"{said}\n\n{tables.markdown(['method', *tables.GROUPS, 'drift diversity'], body)}"
+
+
+def _late(row: Row, key: str) -> float | None:
+    found = [[line[key] for line in run.rounds[-10:] if line.get(key) is not None] for run in row.runs]
+    return fmean(map(fmean, found)) if all(found) else None
+
+
+def detections_table(rows: Sequence[Row]) -> str:
+    """What FedNoRo's question to its clients found, and whether it trained as FedLA does."""
+    named = {row.cell.row: row for row in rows if row.whole}
+    if "fednoro" not in named:
+        return ""
+    plain = {run.header["config"]["seed"]: run for run in named["fedla"].runs} if "fedla" in named else {}
+    body = []
+    for run in named["fednoro"].runs:
+        seed, noise, found = run.header["config"]["seed"], run.header["noise"], doors(run)[-1]["verdict"]
+        fedla = (plain[seed].end or {}).get("weights_sha256") if seed in plain else None
+        same = "–" if fedla is None else "yes" if fedla == (run.end or {})["weights_sha256"] else "no"
+        truth = [] if noise is None else noise["noisy"]
+        judged = found["judgement"]
+        p = "–" if judged["p_value"] is None else f"{judged['p_value']:.3f}"
+        body.append([str(seed), judged["verdict"], p, _clients(found["noisy"]), _clients(truth), same])
+    heading = ["seed", "verdict", "p", "found noisy", "truly noisy", "same weights as fedla"]
+    return f"Detection by fednoro:\n\n{tables.markdown(heading, body)}"
+
+
+def _clients(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "nobody"

@@ -113,6 +113,22 @@ class Federation:
             time.sleep(0.5)
         return found
 
+    def follow(self, read: Callable[[], list[dict[str, Any]]], rounds: int, nodes: int) -> list[float]:
+        """Seconds of the rounds after the first, once they are done; nobody may miss one."""
+        told = 0
+
+        def done() -> list[float]:
+            nonlocal told
+            lines = read()
+            for line in lines[told:]:
+                tell(f"  round {told} of {rounds - 1}: {line['seconds']:.2f} s, {line['replies']} replies")
+                told += 1
+                if line["replies"] != nodes:
+                    raise RuntimeError(f"round {told - 1} had {line['replies']} replies, and {nodes} are needed")
+            return [line["seconds"] for line in lines[1:]] if len(lines) == rounds else []
+
+        return list(self.wait(done))
+
     def close(self) -> None:
         """End all processes and whatever they started."""
         for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -161,9 +177,11 @@ def plain(nodes: int, config: RunConfig) -> list[float]:
             made.start(f"node{node}", "flower-supernode", *address, *here)
         out, hidden = made.folder / "rounds.jsonl", str(config.model.args["hidden"]).strip("[]")
         made.submit(HERE / "plain-flower", f'nodes={nodes} rounds={config.rounds} hidden="{hidden}" out="{out}"')
-        made.wait(lambda: out.exists() and out.read_text().count("\n") == config.rounds)
-        lines = [json.loads(line) for line in out.read_text().splitlines()]
-        return complete(lines, nodes)
+
+        def read() -> list[dict[str, Any]]:
+            return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+        return made.follow(read, config.rounds, nodes)
 
 
 def fedskew(nodes: int, config: RunConfig) -> list[float]:
@@ -184,15 +202,11 @@ def fedskew(nodes: int, config: RunConfig) -> list[float]:
         out, app = made.folder / "run", runs / "app"
         given = project.write(app, {"config": configuration.dumps(config), "out": str(out)})
         made.submit(app, str(given))
-        made.wait(lambda: (out / record.NAME).exists() and record.read(out).end is not None)
-        return complete(record.read(out).rounds, nodes)
 
+        def read() -> list[dict[str, Any]]:
+            return record.read(out).rounds if (out / record.NAME).exists() else []
 
-def complete(lines: Sequence[dict[str, Any]], nodes: int) -> list[float]:
-    """Seconds of the rounds after the first, which nobody may have missed."""
-    if any(line["replies"] != nodes for line in lines):
-        raise RuntimeError(f"a round had fewer than {nodes} replies: {lines}")
-    return [line["seconds"] for line in lines[1:]]
+        return made.follow(read, config.rounds, nodes)
 
 
 class Watched(Inline):

@@ -11,13 +11,22 @@ from pathlib import Path
 
 import httpx
 import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app.message import remove_content_from_message
 from flwr.cli.build import build_fab_from_disk
+from flwr.clientapp import ClientApp
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.fab import Fab
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 
 from fedskew import config as configuration
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.flower import executor, link, pace, project
+from fedskew.flower.executor_flwr import Node
 from tests.flower.processes import Federation, wait_for
 from tests.flower.test_processes import config_of, inline
 
@@ -49,6 +58,95 @@ def test_what_counts_is_the_hash_of_what_arrived_not_the_one_it_is_said_to_have(
     allow.write_text("")
     with pytest.raises(UserError, match="is not on the allow-list"):
         executor.check(Fab(digest, good, {}), allow)
+
+
+class Wire:
+    """The SuperLink's end of a node's connection, for one question about one run."""
+
+    def __init__(self, bundle: bytes, **values: str) -> None:
+        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+        question = Message(RecordDict({"head": ConfigRecord({"word": "how many"})}), 7, "query")
+        question.metadata.__dict__["_message_id"] = question.object_id
+        self.contents = {name: each.deflate() for name, each in get_all_nested_objects(question).items()}
+        self.arrived = (remove_content_from_message(question), get_object_tree(question))
+        self.run = Run.create_empty(1)
+        self.run.fab_hash, self.run.override_config, self.run.series_id = project.digest(), dict(values), 5
+        self.bundle, self.read, self.confirmed = bundle, list[str](), list[str]()
+        self.replies: list[Message] = []
+        self.pushed: dict[str, bytes] = {}
+
+    def node(self) -> Node:
+        return Node((7, lambda: self.arrived, self.send, self.run_of, self.fab, self.pull, self.push, self.confirm))
+
+    def run_of(self, run_id: int) -> Run:
+        return self.run
+
+    def fab(self, stated: str, run_id: int) -> Fab:
+        return Fab(stated, self.bundle, {})
+
+    def pull(self, run_id: int, name: str) -> bytes:
+        self.read.append(name)
+        return self.contents[name]
+
+    def push(self, run_id: int, session: str, name: str, content: bytes) -> None:
+        self.pushed[name] = content
+
+    def confirm(self, run_id: int, name: str) -> None:
+        self.confirmed.append(name)
+
+    def send(self, reply: Message, tree: ObjectTree, seconds: float) -> tuple[set[str], str]:
+        self.replies.append(reply)
+        return {each.object_id for each in iterate_object_tree(tree)}, "session"
+
+
+def counting() -> ClientApp:
+    """Says how often it was asked in this run series, and what the run's `out` is."""
+    app = ClientApp()
+
+    @app.query()
+    def answer(message: Message, context: Context) -> Message:
+        before = context.state.config_records.get("count", ConfigRecord({"n": 0}))
+        context.state["count"] = ConfigRecord({"n": before["n"] + 1})
+        told = {"n": before["n"] + 1, "out": context.run_config["out"], "asked": message.content["head"]["word"]}
+        return Message(RecordDict({"told": ConfigRecord(told)}), reply_to=message)
+
+    return app
+
+
+def ask(wire: Wire, site: executor.Site) -> Message:
+    asked = wire.node().receive()
+    assert asked is not None
+    wire.node().reply(site.answer(wire.node(), asked), 0.0)
+    return wire.replies[-1]
+
+
+def test_an_allowed_run_is_answered_with_its_values_and_its_state(tmp_path: Path) -> None:
+    allow = tmp_path / "allow"
+    allow.write_text(project.digest())
+    site = executor.Site(counting(), {}, allow)
+    for n in (1, 2):
+        wire = Wire(bundle(tmp_path / "app"), out="/x")
+        reply = ask(wire, site)
+        assert wire.confirmed == [wire.arrived[1].object_id]
+        inflated = inflate_object_from_contents(reply.metadata.message_id, wire.pushed)
+        assert dict(inflated.content["told"]) == {"n": n, "out": "/x", "asked": "how many"}
+
+
+def test_of_a_bundle_that_is_not_allowed_nothing_is_opened_and_its_message_not_read(tmp_path: Path) -> None:
+    """It says to have our hash, and is not even an archive."""
+    allow = tmp_path / "allow"
+    allow.write_text(project.digest())
+    wire = Wire(b"not a bundle at all")
+    reply = ask(wire, executor.Site(counting(), {}, allow))
+    assert reply.error.code == 7 and "is not on the allow-list" in reply.error.reason
+    assert not wire.read and wire.confirmed == [wire.arrived[1].object_id]
+
+
+def test_a_value_that_no_app_of_ours_has_is_refused(tmp_path: Path) -> None:
+    allow = tmp_path / "allow"
+    allow.write_text(project.digest())
+    reply = ask(Wire(bundle(tmp_path / "app"), nonsense="1"), executor.Site(counting(), {}, allow))
+    assert reply.error.code == 7 and "nonsense" in reply.error.reason
 
 
 def test_a_list_that_cannot_be_read_is_one_sentence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -192,7 +192,7 @@ def _show(office: Coordinator, training: Training, result: record.Run, as_json: 
     ]
     print_table(["site", "why it was lost last", "lost", "late"], rows, left=2)
     recall = tables.final_recall(result)
-    facts = {
+    shown = {
         "best": f"{tables.percent(end['best'])} %",
         "last": f"{tables.percent(end['last'])} %",
         "time": tables.duration(end["seconds"]),
@@ -203,8 +203,8 @@ def _show(office: Coordinator, training: Training, result: record.Run, as_json: 
     if recall is not None:
         shares = (tables.percent(None if share != share else share, digits=0) for share in recall)
         names = result.header["data"]["labels"]
-        facts["recall by class"] = "  ".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
-    print_facts(facts)
+        shown["recall by class"] = "  ".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
+    print_facts(shown)
 
 
 def _numbers(office: Coordinator) -> Sequence[int]:

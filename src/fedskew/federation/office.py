@@ -23,7 +23,7 @@ INVITATIONS, KEYS, SECRET = "invitations", "keys", "executor.secret"
 SUBMITTED = Path("flower") / "submitted"
 SUPERLINK, EXECUTOR = "superlink", "executor"
 #: seconds that the server may take to come up
-BIRTH = 120.0
+BIRTH = 300.0
 
 
 def init(at: Path, name: str, address: str, sites: Sequence[str], classes: str = "", size: str = "") -> Coordinator:

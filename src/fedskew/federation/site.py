@@ -18,7 +18,9 @@ from fedskew.flower import project
 
 MEMORY, NODE, EXECUTOR = "memory", "node.toml", "executor"
 #: seconds that it may take until the coordinator's server has taken us in
-ENTRY = 120.0
+ENTRY = 300.0
+#: Flower's words for a node whose key is not registered, or which it believes to be there already
+NOT_TAKEN = "[code: 2004]"
 #: what a file in an invitation may have, in bytes
 MOST = 100_000
 
@@ -85,9 +87,19 @@ def keep(site: Member, say: Callable[[], None]) -> None:
     ]
 
     def ready(keeper: Keeper) -> None:
-        if not keeper.wait_for(lambda: "is connected to" in keeper.said(EXECUTOR), ENTRY):
+        try:
+            entered = keeper.wait_for(lambda: "is connected to" in keeper.said(EXECUTOR), ENTRY)
+        except UserError:
+            if NOT_TAKEN in keeper.said(EXECUTOR):
+                raise UserError(
+                    f"the server at {site.address} does not take this site in: its key is not admitted yet (send "
+                    f"'{at / certificates.PUBLIC_KEY}' to the coordinator), or it was killed a moment ago (start it "
+                    "again in a minute)"
+                ) from None
+            raise
+        if not entered:
             raise UserError(
-                f"the server at {site.address} did not answer; see '{processes.log_of(at, EXECUTOR)}' for what it said"
+                f"the server at {site.address} did not answer; '{processes.log_of(at, EXECUTOR)}' says more"
             )
 
     command = Command(EXECUTOR, tuple(map(str, executor)))

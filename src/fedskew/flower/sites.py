@@ -9,14 +9,16 @@ from typing import Any
 
 import torch
 
-from fedskew import experiment
+from fedskew import experiment, resolve
 from fedskew.config import RunConfig
 from fedskew.data.shards import Shards
 from fedskew.data.sources import Source, load
 from fedskew.errors import UserError
 from fedskew.experiment import Given
+from fedskew.flower import guard
 from fedskew.flower.settings import Rules
-from fedskew.types import Arrays, Spec
+from fedskew.methods import registry
+from fedskew.types import Arrays
 from fedskew.work.site import Site
 
 
@@ -33,11 +35,11 @@ def kind(site: Site) -> Kind:
     return Kind(site.plan.task.classes, site.plan.task.shape, str(site.x.dtype).removeprefix("torch."))
 
 
-def blank(kind: Kind, rules: Rules) -> Source:
-    """Data of a kind without any content, for a coordinator that has none."""
+def blank(kind: Kind, rules: Rules, classes: str = "") -> Source:
+    """Data of a kind without any content, for a coordinator that has none but the names of the classes."""
     x = torch.zeros(1, *kind.shape, dtype=getattr(torch, kind.dtype))
     empty = Arrays(x, torch.zeros(1, dtype=torch.int64))
-    names = tuple(map(str, range(kind.classes)))
+    names = tuple(name.strip() for name in classes.split(",")) if classes else tuple(map(str, range(kind.classes)))
     mean = (0.0,) * len(x[0]) if x.dtype == torch.uint8 else ()
     return normalised(
         Source("sites' own", empty, empty, kind.classes, names, mean, tuple(1.0 for _ in mean), {}), rules
@@ -70,16 +72,17 @@ def normalised(source: Source, rules: Rules) -> Source:
 
 def at_site(config: RunConfig, rules: Rules, node: Mapping[str, Any], source: Source | None = None) -> Site:
     """What a client works with. With data of its own it holds all of it, and the other clients nothing."""
-    client = number(node, config.partition.clients)
-    if source is None and rules.own_data:
-        source = own_source(config, rules, node)
-    if source is None:
-        site, _, _ = experiment.prepare(config)
+    guard.check_config(config, rules, node, given=source is not None)
+    client, held = number(node, config.partition.clients), None
+    if source is None and not rules.own_data:
+        source = experiment.load_source(config)
     else:
-        _check_own(config, node)
+        source = source or own_source(config, rules, node)
         held = _held(source, config.partition.clients, client)
-        site, _, _ = experiment.prepare(_without_noise(config), Given(source, held=held))
-    return replace(site, build=_guarded(site, config, node)) if rules.own_data else site
+    method, spec = registry.build(config.method), resolve.spec(config, source)
+    accepted = guard.networks_of(method, spec, source.classes, tuple(source.train.x.shape[1:]))
+    site, _, _ = experiment.prepare(config, Given(source, method=method, held=held))
+    return replace(site, build=guard.only(accepted, site.build))
 
 
 def at_server(config: RunConfig, rules: Rules, source: Source | None, meet: Callable[[], Kind]) -> Given:
@@ -88,7 +91,8 @@ def at_server(config: RunConfig, rules: Rules, source: Source | None, meet: Call
         return Given()
     if source is None:
         none = rules.score == "sites" and config.data.dir is None
-        source = blank(meet(), rules) if none else normalised(experiment.load_source(config), rules)
+        classes = str(config.data.options.get("classes", ""))
+        source = blank(meet(), rules, classes) if none else normalised(experiment.load_source(config), rules)
     return Given(source, held=_held(source, config.partition.clients, None))
 
 
@@ -96,31 +100,3 @@ def _held(source: Source, clients: int, client: int | None) -> Shards:
     rows = 0 if client is None else len(source.train)
     after = [rows if client is not None and each > client else 0 for each in range(clients + 1)]
     return Shards(torch.arange(rows), source.train.y[:rows], torch.tensor(after), source.classes)
-
-
-def _without_noise(config: RunConfig) -> RunConfig:
-    return config.model_copy(update={"noise": type(config.noise)()})
-
-
-def _check_own(config: RunConfig, node: Mapping[str, Any]) -> None:
-    """Real data has no artificial noise, and a coordinator names no code that a site did not agree to."""
-    if config.noise.kind != "none":
-        raise UserError(f"noise.kind is '{config.noise.kind}', and must be 'none' where sites have data of their own")
-    _check_network(config.model.name, node)
-
-
-def _check_network(name: str, node: Mapping[str, Any]) -> None:
-    if ":" in name and name != node.get("model"):
-        raise UserError(f"network '{name}' is code that this site did not agree to; node config 'model' must name it")
-
-
-def _guarded(site: Site, config: RunConfig, node: Mapping[str, Any]) -> Any:
-    """Networks come by name with every message, and so are looked at each time."""
-    build = site.build
-
-    def guarded(spec: Spec) -> torch.nn.Module:
-        for name in (spec.name, *(value for value in spec.args.values() if isinstance(value, str))):
-            _check_network(name, node)
-        return build(spec)
-
-    return guarded

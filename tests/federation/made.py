@@ -1,0 +1,34 @@
+"""Folders and data that the tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.commands import succeed
+
+SITES = ("north", "south", "east")
+CLASSES = "benign,malignant"
+
+
+def table(path: Path, seed: int) -> Path:
+    """60 samples of two classes that are far apart: 48 for training and 12, a fifth, for testing."""
+    drawn = np.random.default_rng(seed)
+    rows = [[*(drawn.normal(size=2) + 4 * (n % 2)).round(3), CLASSES.split(",")[n % 2]] for n in range(60)]
+    path.write_text("x,y,label\n" + "\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    return path
+
+
+def office(folder: Path, address: str = "127.0.0.1:9092", name: str = "lungs") -> Path:
+    """A coordinator's folder, made by the command."""
+    asked = ("--name", name, "--address", address, "--sites", ",".join(SITES), "--classes", CLASSES)
+    succeed("federation", "init", folder, *asked)
+    return folder
+
+
+def site(folder: Path, office: Path, name: str) -> Path:
+    """A site's folder beside its data, made by the command."""
+    data = table(folder.with_suffix(".csv"), SITES.index(name))
+    succeed("federation", "join", office / "invitations" / f"{name}.zip", folder, "--data", data)
+    return folder

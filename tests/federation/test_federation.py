@@ -1,0 +1,141 @@
+"""From init to report by the commands alone: three sites with data of their own, TLS and keys, on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fedskew import record
+from fedskew.federation import processes
+from tests.commands import complaint, succeed
+from tests.federation import made
+from tests.flower.processes import free_port
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@dataclass(frozen=True)
+class Federation:
+    folder: Path
+    address: str
+
+    @property
+    def office(self) -> Path:
+        return self.folder / "office"
+
+    @property
+    def members(self) -> list[Path]:
+        return [self.folder / name for name in made.SITES]
+
+    def running(self) -> list[str]:
+        """Commands of all processes that know of this folder."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if f"FLWR_HOME={self.folder}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_text())
+        return found
+
+
+def together(command: str, folders: list[Path]) -> list[str]:
+    """One command for several folders at the same time; what each said."""
+    words = [[sys.executable, "-m", "fedskew", "federation", command, str(folder)] for folder in folders]
+    started = [subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for each in words]
+    said = [each.communicate()[0] for each in started]
+    assert [each.returncode for each in started] == [0] * len(folders), said
+    return said
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    found = Federation(tmp_path_factory.mktemp("federation").resolve(), f"127.0.0.1:{free_port()}")
+    made.office(found.office, found.address)
+    for name, folder in zip(made.SITES, found.members, strict=True):
+        made.site(folder, found.office, name)
+    for name, folder in list(zip(made.SITES, found.members, strict=True))[:2]:
+        succeed("federation", "admit", found.office, name, folder / "key.pub")
+    try:
+        together("start", [found.office])
+        # The third is admitted while the server is up.
+        succeed("federation", "admit", found.office, made.SITES[2], found.members[2] / "key.pub")
+        said = together("start", found.members)
+        assert all(f"is up and connected to {found.address}" in each for each in said)
+        yield found
+    finally:
+        for folder in [*found.members, found.office, found.folder / "stranger"]:
+            processes.end_everything(folder)
+
+
+def test_a_run_ends_in_a_report(federation: Federation) -> None:
+    """36 test samples, 12 at each site; the classes are far apart, so two rounds suffice for nearly all of them."""
+    words = ("--rounds", "2", "--lr", "0.1", "--epochs", "1", "--batch", "8", "--json")
+    said = json.loads(succeed("federation", "run", federation.office, "fedavg", *words))
+    out = federation.office / "runs" / "fedavg-seed0"
+    run = record.read(out)
+    assert [line["replies"] for line in run.rounds] == [3, 3] and run.end is not None
+    assert sum(map(sum, run.end["confusion"])) == 36 and run.end["last"] > 0.9
+    assert [line["examples"] for line in run.rounds] == [3 * 48, 3 * 48]
+    assert said["last"] == run.end["last"] and said["lost"] == {name: [] for name in made.SITES}
+    assert said["report"] == str(out / "report.html") and "malignant" in (out / "report.html").read_text()
+    # Again: there is nothing left to do, and it says the same.
+    assert json.loads(succeed("federation", "run", federation.office, "fedavg", *words)) == said
+    others = complaint("federation", "run", federation.office, "fedavg", *words[:2], "--lr", "0.2")
+    assert "holds a run with another configuration; choose another --name" in others
+
+
+def test_status_tells_who_is_there(federation: Federation) -> None:
+    said = json.loads(succeed("federation", "status", federation.office, "--json"))
+    assert said["up"] and [each["site"] for each in said["sites"]] == list(made.SITES)
+    assert all(each["admitted"] and each["connected"] for each in said["sites"])
+    assert [(each["state"], each["rounds"], each["of"]) for each in said["runs"]] == [("finished", 2, 2)]
+    shown = succeed("federation", "status", federation.office)
+    assert f"is up and listens at {federation.address}" in shown and "finished" in shown
+    here = json.loads(succeed("federation", "status", federation.members[0], "--json"))
+    assert here["up"] and here["site"] == "north" and here["answered"] is not None
+
+
+def test_starting_twice_or_on_a_taken_port_is_one_sentence(federation: Federation, tmp_path: Path) -> None:
+    assert "is started already" in complaint("federation", "start", federation.office)
+    other = made.office(tmp_path / "other", federation.address)
+    said = complaint("federation", "start", other)
+    assert f"the server cannot listen at {federation.address} (Address already in use)" in said
+
+
+def test_who_is_not_admitted_or_has_another_ca_is_refused(federation: Federation, tmp_path: Path) -> None:
+    """A stranger with a copy of east's invitation, and so with its name and number, but without its key."""
+    stranger = made.site(federation.folder / "stranger", federation.office, "east")
+    assert "its key is not admitted yet" in complaint("federation", "start", stranger)
+    shutil.copy(made.office(tmp_path / "other") / "ca.crt", stranger / "ca.crt")
+    said = complaint("federation", "start", stranger)
+    assert f"the server at {federation.address} is not the one that" in said
+    assert not processes.living(stranger)
+
+
+def test_a_server_that_cannot_be_reached_is_one_sentence(federation: Federation, tmp_path: Path) -> None:
+    port = free_port()
+    office = made.office(tmp_path / "office", f"127.0.0.1:{port}")
+    alone = made.site(tmp_path / "north", office, "north")
+    said = complaint("federation", "start", alone)
+    assert f"the server at 127.0.0.1:{port} cannot be reached (Connection refused)" in said
+
+
+def test_stopping_ends_everything_also_after_a_crash(federation: Federation) -> None:
+    """The keeper of one site was killed, and its executor is still there."""
+    keeper = json.loads((federation.members[2] / "processes" / "keeper.json").read_text())["pid"]
+    os.kill(keeper, signal.SIGKILL)
+    assert len(federation.running()) >= 3 * 2 + 1  # keeper and executor, and the server
+    said = together("stop", [*federation.members, federation.office])
+    assert said[2] == "Ended: executor.\n" and said[3] == "Ended: executor, keeper, superlink.\n"
+    assert not federation.running()
+    down = json.loads(succeed("federation", "status", federation.office, "--json"))
+    assert not down["up"] and {each["connected"] for each in down["sites"]} == {None}

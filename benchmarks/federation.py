@@ -1,7 +1,7 @@
 """What a federation on Flower adds to a round's local work: fedskew's engine beside plain Flower, on this machine.
 
 Plain Flower is `benchmarks/plain-flower`, on SuperNodes as they are started by default; fedskew runs FedAvg with one
-local step per site, in its own processes that stay. Both have the same SuperLink, TLS on loopback, and no node keys.
+local step per site, in its own processes that stay. Both have a database, TLS on loopback, and no node keys.
 They take turns: a federation is started, does its rounds (the first is a warm-up), and is ended before the other's.
 
     python benchmarks/federation.py [--nodes 2 5 10] [--weights small large] [--rounds 5] [--turns 2] [--out FILE]
@@ -83,12 +83,12 @@ class Federation:
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
 
-    def link(self, *more: str) -> None:
+    def link(self, *command: str) -> None:
         keys = ["--ssl-ca-certfile", str(self.certificate), "--ssl-certfile", str(self.certificate)]
         keys += ["--ssl-keyfile", str(self.folder / "server.key")]
         host, port = self.address.split(":")
         place = ["--host", host, "--port", port, "--database", str(self.folder / "state.db")]
-        self.start("link", "flower-superlink", *keys, *place, *more)
+        self.start("link", *command, *keys, *place)
         self.wait(lambda: b"Uvicorn running" in (self.folder / "link.log").read_bytes())
 
     def start(self, name: str, program: str, *words: str) -> None:
@@ -170,7 +170,7 @@ def federation() -> Iterator[Federation]:
 def plain(nodes: int, config: RunConfig) -> list[float]:
     """Rounds of plain Flower: nothing is trained, so all of it is Flower's."""
     with federation() as made:
-        made.link()
+        made.link("flower-superlink")
         for node in range(nodes):
             address = ["--superlink", made.address, "--root-certificates", str(made.certificate)]
             here = ["--host", "127.0.0.1", "--port", str(free_port())]
@@ -191,7 +191,8 @@ def fedskew(nodes: int, config: RunConfig) -> list[float]:
         allowed.write_text(project.digest() + "\n")
         secret.write_bytes(secrets.token_bytes(32))
         secret.chmod(0o600)
-        made.link("--isolation", "process", "--superexec-auth-secret-file", str(secret))
+        apart = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+        made.link("python", "-m", "fedskew.flower.link", *apart)
         executor = ["-m", "fedskew.flower.executor"]
         common = ["--address", made.address, "--allow", str(allowed), "--ca", str(made.certificate)]
         made.start("office", "python", *executor, "coordinator", *common, "--secret", str(secret), "--runs", str(runs))

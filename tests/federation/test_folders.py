@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from fedskew.federation import certificates, folder
+from fedskew.federation import office as offices
 from fedskew.federation.folder import Address
 from fedskew.flower import project
 from tests.commands import complaint, succeed
@@ -94,6 +95,18 @@ def test_an_invitation_holds_nobodys_private_key(office: Path) -> None:
         assert (told["name"], told["number"], told["address"]) == (name, number, "127.0.0.1:9092")
         assert told["digest"] == project.digest() and told["data"] == {"classes": made.CLASSES}
         assert f"join {name}.zip".encode() in content["README.md"]
+
+
+def test_a_new_site_is_invited_without_touching_the_others(tmp_path: Path) -> None:
+    office = made.office(tmp_path / "office")
+    before = (office / "invitations" / "east.zip").read_bytes()
+    path = office / "federation.toml"
+    path.write_text(path.read_text().replace('"east"]', '"east", "west"]').replace("# size = ", "size = "))
+    offices.invite(folder.coordinator(office))
+    assert (office / "invitations" / "east.zip").read_bytes() == before
+    with zipfile.ZipFile(office / "invitations" / "west.zip") as archive:
+        told = tomllib.loads(archive.read("site.toml").decode())
+    assert (told["name"], told["number"], told["data"]) == ("west", 3, {"classes": made.CLASSES, "size": "64x64"})
 
 
 def test_a_site_makes_its_own_key_and_lists_the_one_app_it_runs(north: Path) -> None:

@@ -45,12 +45,20 @@ def init(at: Path, name: str, address: str, sites: Sequence[str], classes: str =
     certificates.write_private(at / SECRET, secrets.token_bytes(32))
     (at / KEYS).mkdir()
     (at / INVITATIONS).mkdir()
-    for site in names:
-        _invite(made, site, "\n".join(known.values()))
+    invite(made)
     return made
 
 
-def _invite(office: Coordinator, site: str, data: str) -> None:
+def invite(office: Coordinator) -> None:
+    """Write the invitations that are missing: of all sites at first, of a new one later."""
+    for site in office.sites:
+        if not (office.folder / INVITATIONS / f"{site}.zip").exists():
+            _invite(office, site)
+
+
+def _invite(office: Coordinator, site: str) -> None:
+    options = office.training.get("data", {}).get("options", {})
+    data = "\n".join(f"{key} = {folder.quoted(str(options[key]))}" for key in ("classes", "size") if key in options)
     told = {"federation": office.name, "name": site, "address": office.address}
     page = texts.INVITATION.format(**told, number=office.number(site), digest=project.digest(), data=data)
     with zipfile.ZipFile(office.folder / INVITATIONS / f"{site}.zip", "w") as archive:
@@ -102,6 +110,7 @@ def keep(office: Coordinator, say: Callable[[], None]) -> None:
     if not set(office.hosts) <= certificates.names_of_server(at):
         certificates.make_server(at, office.hosts)
     folder.allow(at, project.digest())
+    invite(office)
     superlink = [
         *("--isolation", "process", "--superexec-auth-secret-file", at / SECRET, "--enable-supernode-auth"),
         *("--ssl-ca-certfile", at / certificates.CA),

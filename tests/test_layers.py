@@ -27,7 +27,7 @@ BELOW: dict[str, set[str]] = {
     "resolve": L0 | {"data", "models"},
     "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence", "resolve"},
     "leaving": L0 | {"parts", "work", "engines", "experiment"},
-    "flower": L0 | {"data", "work", "experiment"},
+    "flower": L0 | {"data", "models", "parts", "methods", "work", "resolve", "experiment"},
     "worklist": L0 | {"data", "parts", "work", "experiment"},
     "report": {"errors", "record", "config", "detection"},
     "watch": {"errors", "record", "report"},

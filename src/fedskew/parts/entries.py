@@ -103,6 +103,9 @@ class Concatenate(Entry):
     k: int
     head: Literal["fresh", "joined"] = "fresh"
 
+    def rewritten(self, spec: Spec) -> Spec:
+        return Spec("concat", {"body": asdict(spec), "k": self.k})
+
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         del answers
         models = [tree.pick(model, f"{j}|") for j in range(self.k)]
@@ -119,7 +122,7 @@ class Concatenate(Entry):
             if not name.startswith(old)
         }
         joined |= {"head.weight": weight, "head.bias": bias}
-        return Settled(Spec("concat", {"body": asdict(spec), "k": self.k}), joined, desk.facts)
+        return Settled(self.rewritten(spec), joined, desk.facts)
 
 
 def _uniform(like: Tensor, bound: float, rng: torch.Generator) -> Tensor:

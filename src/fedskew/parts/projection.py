@@ -23,9 +23,12 @@ class ProjectionHead(Entry):
 
     width: int
 
+    def rewritten(self, spec: Spec) -> Spec:
+        return Spec("projected", {"body": asdict(spec), "width": self.width})
+
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         del answers
-        projected = Spec("projected", {"body": asdict(spec), "width": self.width})
+        projected = self.rewritten(spec)
         seed = int(torch.randint(2**31, (), generator=desk.rng, device=desk.rng.device))
         fresh = Net(models.build(projected, desk.task.classes, desk.task.shape, seed), str(desk.net.device)).initial()
         kept = {name: model[name.removeprefix("body.")] for name in fresh if name.startswith("body.")}

@@ -289,6 +289,10 @@ class Entry(Part):
         """Of the answer; None: it is not hidden."""
         return None
 
+    def rewritten(self, spec: Spec) -> Spec:
+        """The network that it makes of another."""
+        return spec
+
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         """On the server; answers may be missing."""
         return Settled(spec, model, desk.facts)

@@ -217,7 +217,7 @@ def test_a_wrong_invitation_or_unreadable_data_is_one_sentence_and_leaves_nothin
             "is for another version of fedskew or Flower than is installed here",
         ),
         (good, tmp_path / "none.csv", "none.csv"),
-        (good, tmp_path / "strange.csv", "label 'owl' of"),
+        (good, tmp_path / "strange.csv", "label 'owl'"),
     ):
         assert sentence in complaint("federation", "join", given, at, "--data", read)
         assert not at.exists()

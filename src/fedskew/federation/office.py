@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
@@ -93,7 +92,7 @@ def admitted(office: Coordinator) -> dict[str, str]:
 
 
 def register(office: Coordinator, server: Link) -> None:
-    """Let in whoever is admitted, and nobody else: Flower's server lets anybody register a key who reaches it."""
+    """Let in whoever is admitted, and nobody else: not the old key of a site that has a new one."""
     wanted = {certificates.pem(key): site for site, key in admitted(office).items()}
     there = {node.key: node for node in server.nodes()}
     for key in there.keys() - wanted.keys():
@@ -106,12 +105,14 @@ def register(office: Coordinator, server: Link) -> None:
 def keep(office: Coordinator, say: Callable[[], None]) -> None:
     """Be the coordinator's server until a signal comes."""
     at = office.folder
+    processes.check_nothing_runs(at)  # else it would be said of the port that somebody has it
     check_port(office.listen, office.address.port)
     if not set(office.hosts) <= certificates.names_of_server(at):
         certificates.make_server(at, office.hosts)
     folder.allow(at, project.digest())
     invite(office)
     superlink = [
+        *(sys.executable, "-m", "fedskew.flower.link"),
         *("--isolation", "process", "--superexec-auth-secret-file", at / SECRET, "--enable-supernode-auth"),
         *("--ssl-ca-certfile", at / certificates.CA),
         *("--ssl-certfile", at / certificates.SERVER, "--ssl-keyfile", at / certificates.SERVER_KEY),
@@ -132,16 +133,7 @@ def keep(office: Coordinator, say: Callable[[], None]) -> None:
             register(office, server)
         keeper.start(Command(EXECUTOR, tuple(map(str, executor))))
 
-    command = Command(SUPERLINK, (_script("flower-superlink"), *map(str, superlink)))
-    processes.keep(at, [command], ready, say)
-
-
-def _script(name: str) -> str:
-    """A command of Flower's: beside our interpreter, if it is there."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
-        raise UserError(f"the command '{name}' is not found; pip install 'fedskew[flower]' brings it")
-    return found
+    processes.keep(at, [Command(SUPERLINK, tuple(map(str, superlink)))], ready, say)
 
 
 def _answers(office: Coordinator) -> bool:

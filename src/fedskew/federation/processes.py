@@ -69,9 +69,18 @@ def is_up(folder: Path) -> bool:
     return (folder / PIDS / UP).exists() and KEEPER in living(folder)
 
 
+def check_nothing_runs(folder: Path) -> None:
+    """Refuse a folder whose processes live."""
+    there = living(folder)
+    if KEEPER in there:
+        raise _running_already(folder)
+    if there:
+        raise UserError(f"{' and '.join(there)} of '{folder}' still run; 'fedskew federation stop {folder}' ends them")
+
+
 def begin(folder: Path) -> None:
     """Begin a keeper in the background; it is up when this returns, and else its reason is raised."""
-    _check_nothing_runs(folder)
+    check_nothing_runs(folder)
     with _log(folder, KEEPER) as log:
         said_before = log.tell()
         command = [sys.executable, "-m", "fedskew", "federation", "start", str(folder), "--foreground"]
@@ -87,7 +96,7 @@ def begin(folder: Path) -> None:
 
 def keep(folder: Path, commands: Sequence[Command], ready: Callable[[Keeper], None], say: Callable[[], None]) -> None:
     """Be the keeper until a signal comes. `ready` returns when all is up and raises a UserError when it cannot be."""
-    _check_nothing_runs(folder)
+    check_nothing_runs(folder)
     (folder / PIDS).mkdir(mode=0o700, exist_ok=True)
     with (folder / PIDS / LOCK).open("w") as lock:
         try:
@@ -220,14 +229,6 @@ def _log(folder: Path, name: str) -> Iterator[BinaryIO]:
     with path.open("ab") as log:
         log.seek(0, os.SEEK_END)
         yield log
-
-
-def _check_nothing_runs(folder: Path) -> None:
-    there = living(folder)
-    if KEEPER in there:
-        raise _running_already(folder)
-    if there:
-        raise UserError(f"{' and '.join(there)} of '{folder}' still run; 'fedskew federation stop {folder}' ends them")
 
 
 def _running_already(folder: Path) -> UserError:

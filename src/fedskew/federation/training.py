@@ -77,7 +77,9 @@ class Training:
         return record.read(self.out) if (self.out / record.NAME).exists() else record.Run()
 
     def follow(self, tell: Tell) -> record.Run:
-        """Submit it unless it goes on already, and tell every new round until its end."""
+        """Submit it unless it goes on already or has ended, and tell every new round until its end."""
+        if self.finished:
+            return self.read()
         if not processes.is_up(self.office.folder):
             raise UserError(
                 f"'{self.office.folder}' is not started; 'fedskew federation start {self.office.folder}' does it"

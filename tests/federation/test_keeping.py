@@ -77,7 +77,7 @@ def test_what_a_killed_keeper_left_is_found_and_ended(tmp_path: Path) -> None:
     left = {each.pid for each in processes.living(tmp_path)["sleeper"]}
     keeper.kill()
     keeper.wait(30)
-    assert not processes.is_up(tmp_path)
+    assert not processes.is_up(tmp_path) and (tmp_path / "processes" / "up").exists()
     with pytest.raises(UserError, match=r"sleeper of '.*' still run; 'fedskew federation stop .*' ends them"):
         processes.begin(tmp_path)
     assert processes.end_everything(tmp_path) == ["sleeper"]

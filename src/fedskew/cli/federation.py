@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -41,7 +42,7 @@ def federation() -> None:
 @click.option("--size", default="", help="Size of images, such as 64 or 64x48.  [as they are]")
 def init(folder: Path, name: str, address: str, sites: str, classes: str, size: str) -> None:
     """Coordinator: make the folder DIR with everything a federation needs, and an invitation for each site."""
-    _needs_flower()
+    _check_machine()
     from fedskew.federation import certificates, office
 
     names = [each.strip() for each in sites.split(",")]
@@ -59,7 +60,7 @@ def init(folder: Path, name: str, address: str, sites: str, classes: str, size: 
 @click.option("--data", required=True, type=click.Path(path_type=Path), help="Your own: a .csv, a folder, arrays.")
 def join(invitation: Path, folder: Path, data: Path) -> None:
     """Site: make the folder DIR from an INVITATION, with a key of its own, and print the public one."""
-    _needs_flower()
+    _check_machine()
     from fedskew.federation import certificates, site
 
     made = site.join(invitation, folder, data)
@@ -78,7 +79,7 @@ def join(invitation: Path, folder: Path, data: Path) -> None:
 @click.option("--replace", is_flag=True, help="The site has made a new key; its old one is let in no more.")
 def admit(folder: Path, site: str, public_key: str, replace: bool) -> None:
     """Coordinator: let SITE in with its PUBLIC_KEY, a file or the text itself."""
-    _needs_flower()
+    _check_machine()
     from fedskew.federation import office
     from fedskew.federation.folder import coordinator
 
@@ -91,7 +92,7 @@ def admit(folder: Path, site: str, public_key: str, replace: bool) -> None:
 @click.option("--foreground", is_flag=True, help="Stay, and end with this command; for systemd and the like.")
 def start(folder: Path, foreground: bool) -> None:
     """Start the coordinator's server, or a site, whichever DIR is of; returns when it is up."""
-    _needs_flower()
+    _check_machine()
     from fedskew.federation import office, processes, site
     from fedskew.federation.folder import Coordinator, opened
 
@@ -117,6 +118,7 @@ def _up(found: Coordinator | Member) -> str:
 @click.argument("folder", metavar="DIR", type=A_FOLDER)
 def stop(folder: Path) -> None:
     """End what 'start' began for DIR, and nothing else."""
+    _check_machine()
     from fedskew.federation import processes
     from fedskew.federation.folder import opened
 
@@ -144,7 +146,7 @@ def run(folder: Path, method: str | None, name: str | None, as_json: bool, **ask
     Ctrl-C only stops the showing: the run goes on, and the same command shows it again. If a run was interrupted, the
     same command goes on after its last round.
     """
-    _needs_flower()
+    _check_machine()
     from fedskew.federation.folder import coordinator
     from fedskew.federation.training import Training, configure
     from fedskew.report.comparison import run_name
@@ -216,7 +218,7 @@ def _numbers(office: Coordinator) -> Sequence[int]:
 @options.as_json
 def status(folder: Path, as_json: bool) -> None:
     """Tell whether DIR's processes are up, which sites are there, and how far the runs are."""
-    _needs_flower()
+    _check_machine()
     from fedskew.federation.folder import Coordinator, opened
 
     found = opened(folder)
@@ -316,6 +318,8 @@ def _shown(folder: Path) -> str:
     return shlex.quote(str(folder))
 
 
-def _needs_flower() -> None:
+def _check_machine() -> None:
+    if not sys.platform.startswith("linux"):
+        raise UserError(f"a federation needs Linux at every end, and this is '{sys.platform}'")
     if importlib.util.find_spec("flwr") is None:
         raise UserError("a federation needs Flower, which is not installed: pip install 'fedskew[flower]'")

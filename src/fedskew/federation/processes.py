@@ -103,6 +103,7 @@ def keep(folder: Path, commands: Sequence[Command], ready: Callable[[Keeper], No
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _running_already(folder) from None
+        (folder / PIDS / UP).unlink(missing_ok=True)  # of a keeper that was killed
         keeper = Keeper(folder)
         keeper.write(KEEPER, os.getpid())
         try:

@@ -114,7 +114,7 @@ class Training:
     def _lines(self, link: Link, run: int, shown: int) -> Iterator[dict[str, Any]]:
         """New rounds as they come. A server app that goes on after a kill may write the last of them again."""
         while True:
-            ended = link.ended(run)
+            ended = None if record.has_writer(self.out / record.NAME) else link.ended(run)
             rounds = self.read().rounds
             yield from rounds[shown:]
             shown = max(shown, len(rounds))

@@ -125,7 +125,10 @@ def tables(text: str) -> Iterator[Table]:
 
 
 def fitting(results: Path, table: Table) -> list[list[Record]]:
-    """Records with the section's data and network, those that differ in their seed only together."""
+    """Records with the section's data and network; those that differ in their seed only together, the first n of them.
+
+    A table may want fewer seeds than another has run.
+    """
     groups: dict[str, list[Record]] = {}
     for path in sorted(results.rglob("record.jsonl")):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -134,7 +137,8 @@ def fitting(results: Path, table: Table) -> list[list[Record]]:
         wanted = table.setting
         if named == (wanted["data"], wanted["model"], int(wanted["epochs"]), int(wanted["batch"])):
             groups.setdefault(json.dumps(config | {"seed": 0, "method": lines[0]["method"]}), []).append(lines)
-    return list(groups.values())
+    by_seed = [sorted(group, key=lambda lines: lines[0]["config"]["seed"]) for group in groups.values()]
+    return [group[:n] for group in by_seed for n in range(1, len(group) + 1)]
 
 
 def same_split(table: Table, run: Record) -> bool:
@@ -225,7 +229,8 @@ def check_quality(table: Table, row: dict[str, str], groups: list[list[Record]])
     adjusted, indicator = TABLE3.get(row["method"], (True, "cells"))
     found = []
     for group in groups:
-        doors = [[line["verdict"] for line in run if line["kind"] == "door"] for run in group]
+        verdicts = [[line["verdict"] for line in run if line["kind"] == "door"] for run in group]
+        doors = [[each for each in opened if "judgement" in each] for opened in verdicts]
         if group[0][0]["noise"] and ("la=False" not in group[0][0]["method"]) == adjusted and all(doors):
             for at in range(len(doors[0])) if "setting" in row else [-1]:
                 judged = []

@@ -104,7 +104,7 @@ def complaint(*words: str) -> str:
 
 def test_the_page_is_understood() -> None:
     assert set(MODULES) == {"mymodel.py", "nets.py"}
-    assert len(SNIPPETS) == 2 and len(COMMANDS) == 8
+    assert len(SNIPPETS) == 2 and len(COMMANDS) == 9
     assert COMMANDS[0] == "fedskew run --data my.csv --method fedvls --model mymodel:build --head fc"
 
 
@@ -112,7 +112,7 @@ def test_the_page_is_understood() -> None:
 def test_commands(command: str) -> None:
     program, *words = shlex.split(command)
     assert program == "fedskew"
-    text = succeed(*words, *(["--engine", "inline"] if words[0] != "partition" else []))
+    text = succeed(*words, *(["--engine", "inline"] if words[0] not in ("partition", "data") else []))
     if "--skip-bad" in words:
         assert "1 unreadable images are left out" in text
 
@@ -217,7 +217,7 @@ def test_sites_of_a_source_are_the_clients() -> None:
         ("--dataset digits --partition natural", "data set 'digits' has no sites; name another partition"),
         ("--dataset own", "your own data is read from a path"),
         ("--data photos", "broken.png' cannot be read"),
-        ("--data my.csv --set data.options.classes=cat,dog", "label 'owl' of 'images/2.png' is no class"),
+        ("--data my.csv --set data.options.classes=cat,dog", "label 'owl' ('my.csv', line 4) is no class"),
         ("--data my.csv --set data.options.size=tiny", "size is 'tiny', and must be pixels"),
         ("--dataset digits --skip-bad", "data set 'digits' has no option 'skip_bad'"),
     ],

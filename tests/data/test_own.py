@@ -178,22 +178,22 @@ class TestTable:
 
     def test_a_number_is_no_place_among_classes_called_by_numbers(self, tmp_path: Path) -> None:
         path = numbers(tmp_path / "my.csv", "label,a", [(1 + at % 2, at) for at in range(8)] + [(0, 9)])
-        with pytest.raises(UserError, match="label '0' of sample 8 is no class"):
+        with pytest.raises(UserError, match=r"label '0' \('.*my\.csv', line 10\) is no class"):
             load(path, classes="1,2")
 
     @pytest.mark.parametrize(
         ("heading", "rows", "message"),
         [
-            ("path,lable,site", [("a.png", "x", "s")], "has no column 'label'; it has path, lable, site"),
+            ("path,lable,site", [("a.png", "x", "s")], "has no column 'label'; did you mean 'lable'"),
             ("label,site", [("x", "s")], "has no column 'path', nor any of numbers; it has label, site"),
             ("label,a", [], "no rows below its heading"),
-            ("label,a", [("x", 1), ("y", "")], "row 2: column 'a' is '', and must be a number"),
+            ("label,a", [("x", 1), ("y", "")], "line 3: column 'a' is '', and must be a number"),
             ("label,a", [("x", "nan")], "column 'a' is 'nan', and must be a number"),
             ("file,label", [("a.png", "x")], r"column 'file' is 'a\.png', .*images are named in a column 'path'"),
-            ("label,a", [("x", 1), (" ", 2)], "row 2: column 'label' is empty"),
-            ("label,a,patient", [("x", 1, "p"), ("x", 2, "")], "row 2: column 'patient' is empty"),
-            ("label,a", [("x", 1, 2)], "row 1 has 3 cells, and the heading has 2"),
-            ("label,a,split", [("x", 1, "valid")], "row 1: split is 'valid', and must be train or test"),
+            ("label,a", [("x", 1), (" ", 2)], "line 3: column 'label' is empty"),
+            ("label,a,patient", [("x", 1, "p"), ("x", 2, "")], "line 3: column 'patient' is empty"),
+            ("label,a", [("x", 1, 2)], "line 2 has 3 cells, and the heading has 2"),
+            ("label,a,split", [("x", 1, "valid")], "line 2: split is 'valid', and must be train or test"),
             ("label,a,split", [("x", 1, "train")], "no sample is for test"),
             ("label,a,split", [("x", 1, "test")], "no sample is for training"),
             (
@@ -225,7 +225,7 @@ class TestTable:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"classes": "yes,nay"}, "label 'no' of sample 1 is no class; did you mean 'nay'|known: nay, yes"),
+            ({"classes": "yes,nay"}, r"label 'no' \(.*, line 3\) is no class; (did you mean 'nay'|known: nay, yes)"),
             ({"classes": "yes,no,maybe"}, "class 'maybe' of data set 'my' is empty"),
             ({"classes": "yes,no,yes"}, "must name every class once"),
             ({"test_share": 0.7}, "test_share is 0.7, and must be above 0 and at most 0.5"),

@@ -91,7 +91,7 @@ class TestAgNews:
     def test_no_text(self, tmp_path: Path) -> None:
         self.rows(tmp_path)
         (tmp_path / "train.csv").write_bytes(b"\xff\xfe")
-        with pytest.raises(UserError, match="no CSV file in UTF-8"):
+        with pytest.raises(UserError, match="line 1 is not in UTF-8"):
             load("ag-news", tmp_path, verify=False)
 
     @pytest.mark.parametrize(("option", "value"), [("length", 0), ("vocab", 2)])

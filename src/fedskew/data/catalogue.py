@@ -21,6 +21,8 @@ class Source:
 
     `sites` numbers the site of each training sample, by `site_names`; `groups` numbers its patient, or whatever else
     must stay together; `notes` are sentences about what was read. Text is token numbers below `vocab`, 0 for no text.
+    `paths` and `lines` are where each training sample of a user's own files was found: a file, from the data's folder
+    on, and the line of the table that names it, as an editor counts them; both are empty for any other data.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Source:
     groups: Tensor | None = None
     notes: tuple[str, ...] = ()
     vocab: int = 0
+    paths: tuple[str, ...] = ()
+    lines: tuple[int | None, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.labels) != self.classes:
@@ -59,6 +63,10 @@ class Source:
             if numbers is not None and numbers.shape != self.train.y.shape:
                 many = f"{what} {list(numbers.shape)} for {len(self.train)} training samples"
                 raise UserError(f"data set '{self.name}' has {many}; it should have one number for each")
+        for what, places in (("paths", self.paths), ("lines", self.lines)):
+            if len(places) not in (0, len(self.train)):
+                many = f"{len(places)} {what} for {len(self.train)} training samples"
+                raise UserError(f"data set '{self.name}' has {many}; it should have one for each, or none")
         if self.sites is not None:
             self._check_sites(self.sites)
 

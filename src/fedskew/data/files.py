@@ -11,6 +11,7 @@ import lzma
 import math
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import numpy as np
 from fedskew.errors import UserError
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
+#: what stands between the cells of tables that are called CSV and are not
+_MARKS = {";": "';'", "\t": "tabs"}
 
 
 def folders(data: str, folder: Path | None, inside: Sequence[str], elsewhere: Sequence[Path] = ()) -> list[Path]:
@@ -56,11 +59,38 @@ def home(data: str, places: Sequence[Path], names: Sequence[str]) -> Path:
 
 def table(path: Path) -> list[list[str]]:
     """The rows of a CSV file, without empty ones."""
+    return [row for _, row in _numbered(path)]
+
+
+def headed(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The names of a CSV file's columns, and its other rows with their lines as an editor counts them.
+
+    Cells are without spaces around them, and empty rows are left out.
+    """
+    (_, heading), *rows = [(line, [cell.strip() for cell in row]) for line, row in _numbered(path)] or [(1, [])]
+    for name, times in Counter(heading).items():
+        if times > 1:
+            raise UserError(f"'{path}' has {times} columns '{name}'; give each column a name of its own")
+    return heading, rows
+
+
+def _numbered(path: Path) -> list[tuple[int, list[str]]]:
+    """Rows with the lines in which they begin, which differ from their numbers after a line break in a cell."""
+    content, rows, line = read(path), [], 1
     try:
-        rows = list(csv.reader(io.StringIO(read(path).decode("utf-8-sig"), newline="")))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"'{path}' is no CSV file in UTF-8 ({error})") from error
-    return [row for row in rows if row]
+        reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        for row in reader:
+            rows += [(line, row)] if row else []
+            line = reader.line_num + 1
+    except UnicodeDecodeError as error:
+        wrong = 1 + content.count(b"\n", 0, error.start)
+        raise UserError(f"'{path}', line {wrong} is not in UTF-8; save the file as CSV in UTF-8") from error
+    except csv.Error as error:
+        raise UserError(f"'{path}', line {line} is not as in a CSV file ({error})") from error
+    for mark, called in _MARKS.items():
+        if rows and len(rows[0][1]) == 1 and mark in rows[0][1][0]:
+            raise UserError(f"'{path}' seems to be separated by {called}; save it with commas between the cells")
+    return rows
 
 
 def extra(module: str, data: str) -> Any:

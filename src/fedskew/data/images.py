@@ -40,6 +40,14 @@ def telling(tell: Tell) -> Iterator[None]:
         _LISTENER.reset(before)
 
 
+class Unusable(UserError):
+    """An image that cannot be taken as it is; `path` is whose."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"image '{path}' {why}")
+        self.path = path
+
+
 @dataclass(frozen=True)
 class Decoded:
     """Images uint8 [N, C, H, W], the places of theirs in the list of paths, how many others were unreadable."""
@@ -155,7 +163,7 @@ def _opened(path: Path) -> Image.Image:
     try:
         return Image.open(path)
     except Exception as error:  # bytes from outside can go wrong in any way
-        raise UserError(f"image '{path}' cannot be read ({_why(path, error)})") from error
+        raise Unusable(path, f"cannot be read ({_why(path, error)})") from error
 
 
 def _read(path: Path, size: tuple[int, int], channels: int, like: Path | None) -> np.ndarray:
@@ -163,14 +171,14 @@ def _read(path: Path, size: tuple[int, int], channels: int, like: Path | None) -
     height, width = size
     with _opened(path) as image:
         if image.mode[0] in "IF":
-            raise UserError(f"image '{path}' has more than 8 bits a pixel ({image.mode}); store it with 8")
+            raise Unusable(path, f"has more than 8 bits a pixel ({image.mode}); store it with 8")
         if like is not None and (image.height, image.width) != size:
-            told = f"image '{path}' has {image.width}x{image.height} pixels and '{like}' has {width}x{height}"
-            raise UserError(f"{told}: all must have one size, or be brought to one by the option size")
+            told = f"has {image.width}x{image.height} pixels and '{like}' has {width}x{height}"
+            raise Unusable(path, f"{told}: all must have one size, or be brought to one by the option size")
         try:
             grey_or_colour = image.convert(_MODES[channels])
         except Exception as error:  # as above
-            raise UserError(f"image '{path}' cannot be read ({_why(path, error)})") from error
+            raise Unusable(path, f"cannot be read ({_why(path, error)})") from error
     if like is None:
         grey_or_colour = grey_or_colour.resize((width, height), Image.Resampling.BICUBIC)
     pixels = np.asarray(grey_or_colour)

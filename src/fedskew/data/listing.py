@@ -52,8 +52,10 @@ def source(
     decode: Callable[[Sequence[Path]], Decoded],
     moments: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
     site_names: Sequence[str] = (),
+    paths: Sequence[str] = (),
+    lines: Sequence[int | None] = (),
 ) -> catalogue.Source:
-    """Both parts decoded; mean and deviation are measured unless given."""
+    """Both parts decoded; mean and deviation are measured unless given; `paths` and `lines` are the training part's."""
     parts = {"train": train, "test": test}
     decoded = {part: decode(listing.paths) for part, listing in parts.items()}
     arrays = {
@@ -78,6 +80,8 @@ def source(
         site_names=tuple(site_names),
         groups=None if train.groups is None else torch.tensor(train.groups)[kept],
         notes=(f"{bad} unreadable images are left out",) if bad else (),
+        paths=tuple(paths[row] for row in kept.tolist()) if paths else (),
+        lines=tuple(lines[row] for row in kept.tolist()) if lines else (),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from fedskew.errors import UserError, nearest
 
 Decode = Callable[[Sequence[Path]], images.Decoded]
 
+#: how programs write that there is no label
+_MISSING = {"nan", "na", "n/a", "<na>", "#n/a", "null"}
 _FOUR = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -52,17 +55,19 @@ def own(
         return _check_classes(_from_file(folder, named), vacant)
     decode = _decoder(_size(size), channels, skip_bad)
     listed = rows.read(folder)
+    if named is None:
+        listed = replace(listed, labels=_as_meant(listed))
     names = named or ordered(listed.labels)
-    y = _numbers(listed, names, folder)
+    y = _numbers(listed, names)
     test = _for_testing(listed, y, test_share, seed)
     _check_patients(listed, test)
     if not test.any() or test.all():
         here = "test" if not test.any() else "training"
         raise UserError(f"'{folder}': no sample is for {here}; give more samples, or another test_share")
-    name = folder.resolve().stem
+    name, root = folder.resolve().stem, folder if folder.is_dir() else folder.parent
     if isinstance(listed.samples, np.ndarray):
-        return _check_classes(_of_arrays(name, listed, names, y, test), vacant)
-    return _check_classes(_of_images(name, listed, names, y, test, decode), vacant)
+        return _check_classes(_of_arrays(name, root, listed, names, y, test), vacant)
+    return _check_classes(_of_images(name, root, listed, names, y, test, decode), vacant)
 
 
 def site_names(path: Path) -> tuple[str, ...]:
@@ -89,7 +94,7 @@ def ordered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=int if all(name.isdecimal() for name in found) else str))
 
 
-def _of_arrays(name: str, listed: Rows, names: Sequence[str], y: np.ndarray, test: np.ndarray) -> Source:
+def _of_arrays(name: str, root: Path, listed: Rows, names: Sequence[str], y: np.ndarray, test: np.ndarray) -> Source:
     sites, groups = _site_numbers(listed), _group_numbers(listed)
     source = from_arrays(
         *(np.asarray(array)[chosen] for chosen in (~test, test) for array in (listed.samples, y)),
@@ -98,16 +103,39 @@ def _of_arrays(name: str, listed: Rows, names: Sequence[str], y: np.ndarray, tes
         sites=None if sites is None else sites[~test],
         site_names=_training_sites(listed),
     )
-    return replace(source, groups=None if groups is None else torch.from_numpy(groups[~test]))
+    numbers = None if groups is None else torch.from_numpy(groups[~test])
+    return replace(source, groups=numbers, **_places(listed, ~test, root))
 
 
 def _of_images(
-    name: str, listed: Rows, names: Sequence[str], y: np.ndarray, test: np.ndarray, decode: Decode
+    name: str, root: Path, listed: Rows, names: Sequence[str], y: np.ndarray, test: np.ndarray, decode: Decode
 ) -> Source:
     numbers = (None if found is None else found.tolist() for found in (_group_numbers(listed), _site_numbers(listed)))
     everything = Listing(list(listed.samples), y.tolist(), *numbers)
     train, testing = (everything.rows(np.flatnonzero(chosen)) for chosen in (~test, test))
-    return listing.source(name, train, testing, names, decode, site_names=_training_sites(listed))
+    sites, places = _training_sites(listed), _places(listed, ~test, root)
+    try:
+        return listing.source(name, train, testing, names, decode, site_names=sites, **places)
+    except images.Unusable as error:
+        row = list(listed.samples).index(error.path)
+        raise UserError(f"{listed.name(row)}: {error}" if listed.line(row) else str(error)) from error
+
+
+def _places(listed: Rows, chosen: np.ndarray, root: Path) -> dict[str, Any]:
+    """The file and the line of some of the rows, as far as they are known."""
+    found = np.flatnonzero(chosen).tolist()
+    lines = [listed.line(row) for row in found]
+    files = [line and line[0] for line in lines]
+    if not isinstance(listed.samples, np.ndarray):
+        files = [listed.samples[row] for row in found]
+    return {
+        "paths": tuple(_below(root, file) for file in files if file is not None),
+        "lines": tuple(line and line[1] for line in lines) if any(lines) else (),
+    }
+
+
+def _below(root: Path, path: Path) -> str:
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def _decoder(size: tuple[int, int] | None, channels: Literal[1, 3], skip_bad: bool) -> Decode:
@@ -145,14 +173,26 @@ def _training_sites(listed: Rows) -> tuple[str, ...]:
     return ordered(site for site, split in zip(listed.sites, splits, strict=False) if split == TRAIN)
 
 
-def _numbers(listed: Rows, names: Sequence[str], path: Path) -> np.ndarray:
+def _as_meant(listed: Rows) -> list[str]:
+    """Labels without what a spreadsheet or a data frame makes of them: 3.0 for 3, and a word where there is none."""
+    for row, label in enumerate(listed.labels):
+        if label.lower() in _MISSING:
+            raise UserError(
+                f"label '{label}' ({listed.name(row)}) stands for a label that is missing; fill it in or leave the "
+                "sample out, or name it in the option classes if it is a class"
+            )
+    whole = [re.fullmatch(r"(\d+)(\.0*)?", label) for label in listed.labels]
+    return [number[1] for number in whole if number] if all(whole) else listed.labels
+
+
+def _numbers(listed: Rows, names: Sequence[str]) -> np.ndarray:
     """Labels as numbers of classes: by name, else by number."""
     number = {name: at for at, name in enumerate(names)}
     if not any(name.isdecimal() for name in names):
         number |= {str(at): at for at in range(len(names))}
     for row, label in enumerate(listed.labels):
         if label not in number:
-            raise UserError(f"'{path}': label '{label}' of {listed.name(row)} is no class{nearest(label, names)}")
+            raise UserError(f"label '{label}' ({listed.name(row)}) is no class{nearest(label, names)}")
     return np.array([number[label] for label in listed.labels])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from lzma import LZMAError
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedskew.data import files
-from fedskew.errors import UserError
+from fedskew.errors import UserError, nearest
 
 TRAIN, TEST = "train", "test"
 ARRAYS = (".npz", ".safetensors")
@@ -24,6 +24,7 @@ _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".
 _DAMAGED = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, LZMAError, SafetensorError)
 _CLIENT = "client-"
 _SAID = ("site", "patient", "split")
+_NAMED = ("path", "label", *_SAID)
 _HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
 
 
@@ -31,7 +32,8 @@ _HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
 class Rows:
     """One entry per sample: an image file or the sample itself, its label, and what else was said of it.
 
-    `sites`, `patients` and `splits` (TRAIN or TEST) are empty when nothing was said.
+    `sites`, `patients` and `splits` (TRAIN or TEST) are empty when nothing was said, `lines` when there is no table:
+    they are the table that names a sample, and the line in it, as an editor counts them.
     """
 
     samples: list[Path] | np.ndarray
@@ -39,10 +41,21 @@ class Rows:
     sites: list[str]
     patients: list[str]
     splits: list[str]
+    lines: list[tuple[Path, int] | None] = field(default_factory=list)
+
+    def line(self, row: int) -> tuple[Path, int] | None:
+        return self.lines[row] if self.lines else None
 
     def name(self, row: int) -> str:
         """How an error calls a sample."""
+        if (line := self.line(row)) is not None:
+            return at(*line)
         return f"sample {row}" if isinstance(self.samples, np.ndarray) else f"'{self.samples[row]}'"
+
+
+def at(table: Path, line: int) -> str:
+    """How an error calls a place in a table."""
+    return f"'{table}', line {line}"
 
 
 def read(path: Path) -> Rows:
@@ -82,34 +95,43 @@ def _class_folders(path: Path) -> Rows:
 
 def _table(path: Path) -> Rows:
     """A CSV file with a column label, and path or columns of numbers; site, patient and split if they are there."""
-    heading, *lines = [[cell.strip() for cell in line] for line in files.table(path)] or [[]]
-    if not lines:
+    heading, cells = files.headed(path)
+    _check_heading(path, heading)
+    if not cells:
         raise UserError(f"'{path}' has no rows below its heading")
-    for row, line in enumerate(lines, 1):
-        if len(line) != len(heading):
-            raise UserError(f"'{path}', row {row} has {len(line)} cells, and the heading has {len(heading)}")
-    columns = dict(zip(heading, map(list, zip(*lines, strict=True)), strict=True))
-    if "label" not in columns:
-        raise UserError(f"'{path}' has no column 'label'; it has {', '.join(heading)}")
-    for name in columns.keys() & {"path", "label", *_SAID}:
+    for line, row in cells:
+        if len(row) != len(heading):
+            raise UserError(f"{at(path, line)} has {len(row)} cells, and the heading has {len(heading)}")
+    lines = [line for line, _ in cells]
+    columns = dict(zip(heading, map(list, zip(*(row for _, row in cells), strict=True)), strict=True))
+    for name in (each for each in _NAMED if each in columns):
         if "" in columns[name]:
-            row = 1 + columns[name].index("")
-            raise UserError(f"'{path}', row {row}: column '{name}' is empty, and must be filled in")
+            line = lines[columns[name].index("")]
+            raise UserError(f"{at(path, line)}: column '{name}' is empty, and must be filled in")
     sites, patients, splits = (columns.get(name, []) for name in _SAID)
-    for row, split in enumerate(splits, 1):
+    for line, split in zip(lines, splits, strict=False):
         if split not in (TRAIN, TEST):
-            raise UserError(f"'{path}', row {row}: split is '{split}', and must be train or test")
+            raise UserError(f"{at(path, line)}: split is '{split}', and must be train or test")
     if "path" in columns:
         samples: list[Path] | np.ndarray = [path.parent / each for each in columns["path"]]
     else:
         measured = [name for name in columns if name not in ("label", *_SAID)]
         if not measured:
             raise UserError(f"'{path}' has no column 'path', nor any of numbers; it has {', '.join(heading)}")
-        samples = np.column_stack([_numbers(path, name, columns[name]) for name in measured])
-    return Rows(samples, columns["label"], sites, patients, splits)
+        samples = np.column_stack([_numbers(path, lines, name, columns[name]) for name in measured])
+    return Rows(samples, columns["label"], sites, patients, splits, [(path, line) for line in lines])
 
 
-def _numbers(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
+def _check_heading(path: Path, heading: Sequence[str]) -> None:
+    for name in heading:
+        # Taken for a measurement, or left aside, a patient or site would go unnoticed.
+        if name.lower() in _NAMED and name.lower() not in heading:
+            raise UserError(f"'{path}' has a column '{name}'; did you mean '{name.lower()}'? write it so")
+    if heading and "label" not in heading:
+        raise UserError(f"'{path}' has no column 'label'{nearest('label', heading)}")
+
+
+def _numbers(path: Path, lines: Sequence[int], name: str, cells: Sequence[str]) -> np.ndarray:
     values = np.empty(len(cells), np.float32)
     for place, cell in enumerate(cells):
         try:
@@ -118,7 +140,7 @@ def _numbers(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
             values[place] = np.nan
         if not np.isfinite(values[place]):
             wrong = f"column '{name}' is '{cell}', and must be a number"
-            raise UserError(f"'{path}', row {place + 1}: {wrong} (images are named in a column 'path')")
+            raise UserError(f"{at(path, lines[place])}: {wrong} (images are named in a column 'path')")
     return values
 
 
@@ -164,7 +186,9 @@ def joined(parts: Mapping[str, Rows]) -> Rows:
         samples: Any = np.concatenate([rows.samples for rows in parts.values()])
     else:
         samples = _chained(parts, "samples")
-    return Rows(samples, *(_chained(parts, what) for what in ("labels", "sites", "patients", "splits")))
+    said = (_chained(parts, what) for what in ("labels", "sites", "patients", "splits"))
+    lines = [rows.line(row) for rows in parts.values() for row in range(len(rows.labels))]
+    return Rows(samples, *said, lines=lines)
 
 
 def _chained(parts: Mapping[str, Rows], what: str) -> list[Any]:

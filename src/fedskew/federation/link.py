@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from fedskew.errors import UserError
 from fedskew.federation.folder import Address
 from fedskew.flower import project
+
+#: how often a question is asked, and seconds between
+TRIES, PAUSE = 10, 2.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Link:
             client.close()
 
     def nodes(self) -> list[Node]:
-        registered = self._client.ListNodes(ListNodesRequest()).nodes_info
+        registered = _patiently(lambda: self._client.ListNodes(ListNodesRequest())).nodes_info
         return [
             Node(info.node_id, info.public_key, here, info.last_activated_at if here else info.last_deactivated_at)
             for info in registered
@@ -90,10 +94,19 @@ class Link:
     def ended(self, run: int) -> str | None:
         """How a run ended, or None while it goes on."""
         try:
-            status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+            status = _patiently(lambda: self._client.ListRuns(ListRunsRequest(run_id=run))).run_dict[run].status
         except httpx.HTTPStatusError:
             return "the SuperLink does not know it"
         return ": ".join(filter(None, (status.sub_status, status.details))) if status.status == "finished" else None
+
+
+def _patiently(ask: Callable[[], Any]) -> Any:
+    """Ask again what changes nothing: a server that is busy closes connections, and one may be starting again."""
+    for _ in range(TRIES - 1):
+        with suppress(httpx.TransportError):
+            return ask()
+        time.sleep(PAUSE)
+    return ask()
 
 
 def shake_hands(address: Address, ca: Path, seconds: float = 10) -> None:

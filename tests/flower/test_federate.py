@@ -242,7 +242,7 @@ def test_without_a_quorum_a_run_stops_and_says_why(tmp_path: Path) -> None:
         number: failing(inner) if number > 100 else inner for number, inner in tiny.nodes(config, tmp_path).items()
     }
     with pytest.raises(
-        UserError, match=r"1 of 4 sites answered, and 2 must .*site 1: error at the site: out of memory"
+        UserError, match=r"1 of 4 sites gave a usable answer, and 2 must .*site 1: error at the site: out of memory"
     ):
         tiny.run(config, tmp_path, Loopback(nodes))
 

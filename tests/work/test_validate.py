@@ -11,7 +11,7 @@ import torch
 from tests.contract import harness
 
 from fedskew.types import Broadcast, Keep, Update
-from fedskew.work import server
+from fedskew.work import server, validate
 from fedskew.work.client import visit
 from fedskew.work.site import one_thread
 from fedskew.work.validate import Inspector
@@ -44,6 +44,11 @@ def weights(change: Callable[[torch.Tensor], torch.Tensor | None]) -> Callable[[
     return spoil
 
 
+def buffers(ending: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Update], Any]:
+    """An update with the buffers of one kind changed."""
+    return lambda u: replace(u, buffers={n: change(t) if n.endswith(ending) else t for n, t in u.buffers.items()})
+
+
 HOSTILE: dict[str, tuple[Callable[[Update], Any], str]] = {
     "nan": (weights(lambda t: t * torch.nan), "not finite"),
     "infinite": (weights(lambda t: t / 0), "not finite"),
@@ -63,6 +68,14 @@ HOSTILE: dict[str, tuple[Callable[[Update], Any], str]] = {
     "no metrics": (lambda u: replace(u, metrics={}), "metric 'loss' is missing"),
     "more metrics": (lambda u: replace(u, metrics={**u.metrics, "patients": 3.0}), "which nobody asked for"),
     "nan loss": (lambda u: replace(u, metrics={**u.metrics, "loss": torch.nan}), "metric 'loss' is missing or"),
+    "beyond floats": (lambda u: replace(u, examples=10**400), "its examples are 1000"),
+    "other steps": (lambda u: replace(u, steps=u.steps + 1), "examples make"),
+    "names of two kinds": (lambda u: replace(u, extras={1: {}, "a": {}}), "calls something 1, and names must be text"),
+    "a number for a name": (lambda u: replace(u, metrics={**u.metrics, 7: 0.5}), "calls something 7"),
+    "negative variance": (buffers("running_var", lambda t: -t), "a variance below 0"),
+    "negative counter": (buffers("num_batches_tracked", lambda t: t * 0 - 1), "a counter that fell below 0"),
+    "full counter": (buffers("num_batches_tracked", lambda t: t * 0 + 2**63 - 1), "grew by more than"),
+    "sparse": (weights(lambda t: t.to_sparse()), "it cannot be looked at"),
     "something else": (lambda u: Keep(), "a Keep came in the place"),
 }
 
@@ -116,6 +129,26 @@ def test_alone_the_change_is_compared_with_the_model(scaffold: Any) -> None:
     assert "the norm of its weights" in inspector.sift(sent, {0: spoilt})[1][0]
 
 
+def extras(update: Update, factor: float) -> Update:
+    scaled = {part: {name: t * factor for name, t in each.items()} for part, each in update.extras.items()}
+    return replace(update, extras=scaled)
+
+
+def test_of_two_the_smaller_is_not_the_usual_one(scaffold: Any) -> None:
+    """Extras a million times smaller than the other's would make the honest one's absurdly large."""
+    inspector, sent, replies = scaffold
+    good, refused = inspector.sift(sent, {0: replies[0], 1: extras(replies[1], 1e-6)})
+    assert set(good) == {0, 1} and not refused
+
+
+def test_where_most_send_nothing_something_is_too_much(scaffold: Any) -> None:
+    """Norms 1, 0, 0, 0 have the median 0, and ten times that is 0. Of 1, 1, 1, 0, 0, 0 those that are not 0 decide."""
+    inspector, sent, replies = scaffold
+    nothing = {client: extras(replies[client], 0.0) for client in (1, 2, 3)}
+    assert "and 0 is usual" in inspector.sift(sent, {**nothing, 0: replies[0]})[1][0]
+    assert validate._usual([1.0, 2.0, 3.0, 0.0, 0.0, 0.0]) == 2.0
+
+
 def test_who_made_no_step_is_nobody_to_judge(scaffold: Any) -> None:
     inspector, sent, _ = scaffold
     idle = Update(0, 0, 0, {}, {}, {}, {})
@@ -134,6 +167,8 @@ def test_a_part_may_send_a_row_for_each_class_it_has() -> None:
 
     rows = len(replies[0].extras["Prototypes"]["class"])
     assert "equally many" in spoilt(mean=replies[0].extras["Prototypes"]["mean"][1:])
+    none = {name: t[:0] for name, t in replies[0].extras["Prototypes"].items()}
+    assert "prototypes of no class" in spoilt(**none)
     assert "must name classes below 10" in spoilt(**{"class": torch.arange(rows) + 10})
     assert "must name classes below 10" in spoilt(**{"class": torch.zeros(rows, dtype=torch.int64)})
     assert "and must be torch.float32 [10, " in spoilt(mean=torch.zeros(11, 16), **{"class": torch.arange(11)})
@@ -154,3 +189,14 @@ def test_only_where_a_part_says_so_may_a_number_be_missing() -> None:
         mine = replies[0].extras["Detect"]
         lie = replace(replies[0], extras={"Detect": {**mine, name: mine[name] + value}})
         assert "not finite" in inspector.sift(sent, {**replies, 0: lie})[1][0]
+    impossible = {
+        "cells/mean": (-8.0, "its cells/mean is -8, and must not be below 0"),
+        "cells/se": (-0.05, "its cells/se is -0.05"),
+        "cells/count": (2.0**62, "its cells/count holds a number that is not the lower edge of a bucket"),
+        "features/variance": (-1.0, "its features/variance is -1"),
+        "features/count": (-5.0, "its features/count holds a number"),
+    }
+    for name, (value, reason) in impossible.items():
+        mine = replies[0].extras["Detect"]
+        lie = replace(replies[0], extras={"Detect": {**mine, name: torch.full_like(mine[name], value)}})
+        assert reason in inspector.sift(sent, {**replies, 0: lie})[1][0]

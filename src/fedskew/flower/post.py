@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -23,6 +23,10 @@ log = logging.getLogger("fedskew")
 
 #: Flower's codes for letters that nobody will answer any more: the node or its process is gone, or the letter expired
 GONE = frozenset({3, 4, 5, 8})
+
+#: what samples may be made of, and how many numbers one of each class may have: memory is taken for them
+DTYPES = frozenset({"uint8", "float32", "int64"})
+LARGEST = 2**28
 
 #: a node, and since when it has been there: one that was restarted has lost its letters
 Node = tuple[int, str]
@@ -65,7 +69,7 @@ class Post:
     ) -> Heard:
         """Ask all `clients`; ends when all have answered, or after the deadline when the quorum has."""
         wanted, heard = list(clients), Heard()
-        need = math.ceil(self.rules.quorum * len(wanted))
+        need = self._quorum(len(wanted))
         on_the_way: dict[str, int] = {}
         sent_to: dict[int, Node] = {}
         began = time.monotonic()
@@ -97,10 +101,18 @@ class Post:
                     heard.lost[client] = f"error at the site: {reply.error.reason}"
             if waiting():
                 time.sleep(pause(time.monotonic() - began))
-        if len(heard.answers) < need:
-            reasons = "; ".join(f"site {client}: {why}" for client, why in sorted(heard.lost.items()))
-            raise UserError(f"{len(heard.answers)} of {len(wanted)} sites answered, and {need} must ({reasons})")
+        self.check_quorum(len(heard.answers), len(wanted), heard.lost)
         return heard
+
+    def check_quorum(self, usable: int, asked: int, lost: Mapping[int, str]) -> None:
+        """Stop where too few answers can be used."""
+        need = self._quorum(asked)
+        if usable < need:
+            reasons = "; ".join(f"site {client}: {why}" for client, why in sorted(lost.items()))
+            raise UserError(f"{usable} of {asked} sites gave a usable answer, and {need} must ({reasons})")
+
+    def _quorum(self, asked: int) -> int:
+        return math.ceil(self.rules.quorum * asked)
 
     def _open(self, heard: Heard, client: int, content: RecordDict, read: Callable[[RecordDict], Any]) -> None:
         try:
@@ -142,7 +154,7 @@ class Post:
         """Whether a node must wait for its place, because another one, perhaps its dead former self, still has it."""
         try:
             return not self._enter(node, reply)
-        except UserError as reason:
+        except Exception as reason:  # made by a stranger, it may fail in any way
             log.warning("node %s takes no part: %s", node[0], reason)
             return False
 
@@ -155,8 +167,7 @@ class Post:
             raise UserError(f"it says to be site {client!r}, and sites are 0..{self.clients - 1}")
         if self.rules.sites and self.rules.sites[node[0]] != client:
             raise UserError(f"it says to be site {client}, and is {self.rules.sites[node[0]]}")
-        kind = Kind(*(word(reply.content, name) for name in ("classes", "shape", "dtype")))
-        kind = replace(kind, shape=tuple(kind.shape))
+        kind = _kind(*(word(reply.content, name) for name in ("classes", "shape", "dtype")))
         if kind != (self.kind or kind):
             raise UserError(f"its data is {kind}, and must be {self.kind}")
         if client in self._clients:
@@ -171,3 +182,13 @@ class Post:
         node = self._clients.pop(client, None)
         if node is not None:
             self._asked.pop(node, None)
+
+
+def _kind(classes: Any, shape: Any, dtype: Any) -> Kind:
+    """The kind of data that a site says it has, if there can be such data."""
+    sizes = [classes, *shape] if isinstance(shape, list) and shape else []
+    if not sizes or not all(type(size) is int and size > 0 for size in sizes) or dtype not in DTYPES:
+        raise UserError(f"its data is said to be {classes!r} classes of {dtype!r} {shape!r}, and cannot be")
+    if math.prod(sizes) > LARGEST:
+        raise UserError(f"a sample {shape} of each of {classes} classes is more than {LARGEST} numbers")
+    return Kind(classes, tuple(shape), dtype)

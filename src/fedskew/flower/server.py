@@ -32,6 +32,8 @@ log = logging.getLogger("fedskew")
 
 RUN_ID = "run_id"
 STAND_IN = "stand-in.safetensors"
+#: test samples of one site: sums over sites must not wrap around
+MOST_SCORED = 2**40
 
 
 class Federated:
@@ -49,7 +51,8 @@ class Federated:
         kind = "train" if sent[0].entry is None else "query"
         heard = self.post.exchange(kind, to, lambda client: pack(to[client], run=self.run), unpack)
         good, refused = self.inspector.sift(to, heard.answers)
-        gathered = Gathered(lost=heard.lost | refused, late=heard.late)
+        gathered = Gathered(lost=heard.lost | refused, late=heard.late, inspected=True)
+        self.post.check_quorum(len(good), len(to), gathered.lost)
         for block in blocks(sent):
             answered = [each for each in block if each.client in good]
             said, _ = ask_block(self.site, answered, lambda _: Keep(), lambda _, each, keep: (good[each.client], keep))
@@ -74,12 +77,13 @@ class Federated:
                 confusion.shape == (classes, classes)
                 and confusion.dtype == torch.int64
                 and bool((confusion >= 0).all())
+                and 0 < float(confusion.double().sum()) <= MOST_SCORED
             )
-            if good and loss.shape == () and loss.dtype == torch.float64 and bool(loss.isfinite()):
+            if good and loss.shape == () and loss.dtype == torch.float64 and bool(loss.isfinite() and loss >= 0):
                 return {"confusion": confusion, "loss": loss}
         except (TypeError, KeyError, AttributeError):
             pass
-        raise UserError("scores must be a confusion matrix and a loss")
+        raise UserError(f"scores must be a confusion matrix of 1 to {MOST_SCORED} samples and a loss of at least 0")
 
     def settle(self, seen: dict[int, int]) -> None:
         """Sites hear it with their next broadcast."""

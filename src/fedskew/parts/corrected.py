@@ -12,9 +12,10 @@ from torch import Tensor
 
 from fedskew import functional, tree
 from fedskew.detection import mixture
+from fedskew.errors import UserError
 from fedskew.parts.protocol import Entry, Settled, Term
 from fedskew.parts.views import Desk, Local, Pass, Run, Sums
-from fedskew.types import Spec, Task, Tree
+from fedskew.types import Spec, Task, Tree, Update
 
 Losses = Literal["code", "paper"]
 
@@ -144,6 +145,10 @@ class RelabelWorst(Entry):
         worst = local.memory["losses"].argsort(descending=True, stable=True)[:most] if most else local.shard.y[:0]
         return _corrected(local, worst.to(local.shard.y.device), self.confidence)
 
+    def check(self, update: Update, run: Run) -> None:
+        del run
+        _check_changes(update, self.name)
+
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         return Settled(spec, model, desk.facts, _changes(answers))
 
@@ -164,6 +169,10 @@ class RelabelAll(Entry):
         everything = torch.arange(len(local.shard), device=local.shard.y.device)
         return _corrected(local, everything if local.extras["noisy"] else everything[:0], self.confidence)
 
+    def check(self, update: Update, run: Run) -> None:
+        del run
+        _check_changes(update, self.name)
+
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         return Settled(spec, model, desk.facts, _changes(answers))
 
@@ -177,6 +186,12 @@ def _corrected(local: Local, at: Tensor, confidence: float) -> tuple[Tree, Tree]
     sure, label = p[at].max(1)
     labels = y.index_copy(0, at, torch.where(sure > confidence, label, y[at]))
     return {"relabelled": (labels != y).sum()}, local.facts | {"labels": labels}
+
+
+def _check_changes(update: Update, name: str) -> None:
+    changed = int(update.extras[name]["relabelled"])
+    if not 0 <= changed <= update.examples:
+        raise UserError(f"it relabelled {changed} samples, and has {update.examples}")
 
 
 def _changes(answers: Mapping[int, Tree]) -> dict[str, int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedskew import tree
+from fedskew.errors import UserError
 from fedskew.parts.protocol import Correction
 from fedskew.parts.views import Desk, Local, Run, Sums
 from fedskew.types import Broadcast, Tree, Update
@@ -78,6 +80,11 @@ class GlobalMomentum(Correction):
     def finish(self, local: Local, mine: Any, run: Run) -> tuple[Tree, Tree]:
         del mine
         return {"reach": tree.number(run.lr * run.effective, run.weights)}, local.memory
+
+    def check(self, update: Update, run: Run) -> None:
+        reach, right = float(update.extras[self.name]["reach"]), run.lr * run.effective
+        if not math.isclose(reach, right, rel_tol=1e-6):
+            raise UserError(f"its reach is {reach:.6g}, and that of {run.steps} steps is {right:.6g}")
 
     def lift(self, update: Update, sent: Broadcast, sums: Sums) -> None:
         sums.add("reach", update.extras[self.name]["reach"], update.examples)

@@ -14,10 +14,11 @@ from torch import Tensor
 from fedskew.detection import privacy, shift
 from fedskew.detection.dossier import Dossier
 from fedskew.detection.judge import Judgement, Options
+from fedskew.errors import UserError
 from fedskew.parts import measures
 from fedskew.parts.protocol import Cover, Entry, Settled
-from fedskew.parts.views import Desk, Local
-from fedskew.types import Spec, Tree
+from fedskew.parts.views import Desk, Local, Run
+from fedskew.types import Spec, Tree, Update
 
 #: where the server keeps what it knows of everybody, as JSON in bytes
 DOSSIER = "dossier"
@@ -66,6 +67,17 @@ class Detect(Entry):
                 "features/": measures.feature_means(seen, classes),
             }
         return {prefix + name: t for prefix, each in told.items() for name, t in each.items()}, local.facts
+
+    def check(self, update: Update, run: Run) -> None:
+        del run
+        told = update.extras[self.name]
+        nonnegative = {"cells/se", "features/variance"} | ({"cells/mean"} if self.epsilon is None else set())
+        for name in sorted(nonnegative & told.keys()):
+            if (told[name] < 0).any():
+                raise UserError(f"its {name} is {float(told[name].nan_to_num().min()):.3g}, and must not be below 0")
+        for name in sorted({"cells/count", "features/count"} & told.keys()):
+            if not torch.equal(told[name], measures.bucket(told[name].clamp(min=0))):
+                raise UserError(f"its {name} holds a number that is not the lower edge of a bucket")
 
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         told = {client: {n: t.cpu().numpy() for n, t in a.items()} for client, a in answers.items() if a}

@@ -81,6 +81,12 @@ class Part:
         """Memory after the round."""
         return desk.memory
 
+    def check(self, update: Update, run: Run) -> None:
+        """Refuse extras from afar that no honest client could send; their names, shapes and types are right already.
+
+        `run` is what local training of so many steps amounts to.
+        """
+
     # on a client
     def init_client(self, model: Tree, task: Task) -> Tree:
         """Memory the first time a client meets the part."""
@@ -100,6 +106,13 @@ def whole(part: Part) -> Iterator[Part]:
     yield part
     for each in part.inside.values():
         yield from whole(each)
+
+
+def check(part: Part, update: Update, run: Run) -> None:
+    """Let a part, and all that it is made of, look at what each of them was sent."""
+    part.check(update, run)
+    for prefix, inner in part.inside.items():
+        check(inner, part.within(update, prefix), run)
 
 
 def overrides(part: Part, hook: str) -> bool:

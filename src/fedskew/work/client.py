@@ -14,7 +14,7 @@ from fedskew.models.net import Net
 from fedskew.parts.protocol import Effort, Part, Term, overrides
 from fedskew.parts.stages import Stage
 from fedskew.parts.views import Batch, Local, Pass, Run
-from fedskew.types import Broadcast, Keep, Output, Shard, Tree, Update
+from fedskew.types import Broadcast, Keep, Output, Round, Shard, Tree, Update
 from fedskew.work.evaluate import client_scores
 from fedskew.work.site import Site
 
@@ -56,7 +56,7 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     began = time.perf_counter()
     plan, stage, net = site.plan, site.plan.stage(sent.round), site.net(sent.spec)
     shard = site.shard(sent.client, keep.facts)
-    optimiser, terms = stage.optimiser, (stage.base, *stage.terms)
+    optimiser = stage.optimiser
     assert optimiser is not None
     lr = optimiser.rate(sent.round)
     weights = tree.clone(sent.weights)
@@ -69,7 +69,7 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     state = optimiser.start(trained)
     draws = seeds.generator(plan.seed, "augment", *purpose)
     order = seeds.generator(plan.seed, "batches", *purpose)
-    observers = [term for term in terms if type(term).observe is not Term.observe]
+    observers = [term for term in (stage.base, *stage.terms) if type(term).observe is not Term.observe]
     steps, losses = 0, 0.0
     for index in batches(len(shard), stage.effort, net.has_batch_norm, order):
         x = shard.x.index_select(0, shard.index[index]).to(net.device)
@@ -88,8 +88,7 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
 
     if steps == 0:
         return Update(sent.client, 0, 0, {}, {}, {}, {}), keep
-    effective = optimiser.effective_steps(steps, lr, sum(term.pull for term in terms))
-    run = Run(weights, steps, lr, effective)
+    run = amount(stage, sent.round, weights, steps)
     extras: dict[str, Tree] = {}
     memory: dict[str, Tree] = {}
     for part in stage.parts:
@@ -105,6 +104,14 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     if stage.seal is not None:
         update = stage.seal.seal(update, views[stage.seal.name])
     return update, Keep(keep.memory, keep.facts, (sent.turn, memory, keep.facts))
+
+
+def amount(stage: Stage, round: Round, weights: Tree, steps: int) -> Run:
+    """What so many steps amount to."""
+    assert stage.optimiser is not None
+    lr = stage.optimiser.rate(round)
+    pull = sum(term.pull for term in (stage.base, *stage.terms))
+    return Run(weights, steps, lr, stage.optimiser.effective_steps(steps, lr, pull))
 
 
 class Objective:
@@ -161,9 +168,8 @@ def answer(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
 
 def batches(samples: int, effort: Effort, batch_norm: bool, order: torch.Generator) -> Iterator[Tensor]:
     """Positions of each step's samples. Batch norm cannot bear one alone: a tail of one joins the batch before it."""
-    assert effort.batch is not None and effort.epochs is not None
-    size, steps = max(effort.batch, 2) if batch_norm else effort.batch, 0
-    least = size if effort.drop_last else 2 if batch_norm else 1
+    assert effort.epochs is not None
+    (size, least), steps = _sizes(effort, batch_norm), 0
     if samples < least:
         return
     epoch = 0
@@ -179,6 +185,22 @@ def batches(samples: int, effort: Effort, batch_norm: bool, order: torch.Generat
             yield index
             steps += 1
         epoch += 1
+
+
+def steps_of(samples: int, effort: Effort, batch_norm: bool) -> int:
+    """How many batches that makes."""
+    assert effort.epochs is not None
+    size, least = _sizes(effort, batch_norm)
+    if samples < least:
+        return 0
+    return effort.epochs * (samples // size + (samples % size >= least)) if effort.steps is None else effort.steps
+
+
+def _sizes(effort: Effort, batch_norm: bool) -> tuple[int, int]:
+    """Of a batch, and of the smallest that there may be."""
+    assert effort.batch is not None
+    size = max(effort.batch, 2) if batch_norm else effort.batch
+    return size, size if effort.drop_last else 2 if batch_norm else 1
 
 
 def _local(site: Site, sent: Broadcast, keep: Keep, shard: Shard, net: Net, part: Part) -> Local:

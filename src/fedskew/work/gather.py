@@ -27,13 +27,14 @@ class Gathered:
     """What came back: sums over all accepted updates, the updates themselves as far as a part needs them one by one.
 
     Across a network, `lost` says why a client's reply is not among them, and `late` whose replies to an earlier turn
-    came in meanwhile, too late.
+    came in meanwhile, too late. `inspected` updates are finite, and so must be what is made of them.
     """
 
     sums: Sums = field(default_factory=Sums)
     updates: list[Update] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
     late: list[int] = field(default_factory=list)
+    inspected: bool = False
 
     def absorb(self, later: Gathered) -> None:
         """Fold in the next block."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedskew import seeds
+from fedskew.errors import UserError
 from fedskew.parts.protocol import Entry, Part, Server, Settled, overrides
 from fedskew.parts.views import Desk
 from fedskew.types import Broadcast, Round, Spec, State, Tree
@@ -94,8 +95,9 @@ def _broadcast(state: State, client: int, weights: Tree, extras: dict[str, Tree]
 
 
 def settle(site: Site, state: State, entry: Entry, model: Tree, gathered: Gathered) -> tuple[State, Settled]:
-    """What an entry makes of the answers."""
-    answers = {update.client: update.extras[entry.name] for update in gathered.updates}
+    """What an entry makes of the answers; who has nothing to say did not answer."""
+    told = {update.client: update.extras[entry.name] for update in gathered.updates}
+    answers = {client: answer for client, answer in told.items() if answer}
     settled = entry.settle(desk(site, state, entry), state.spec, model, answers)
     after = replace(state, spec=settled.spec, facts=settled.facts)
     return (_seen(after, gathered) if entry.asks else after), settled
@@ -132,9 +134,22 @@ def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gather
                 memory[keys[part.name]] = kept
             if part is stage.server:
                 after = stage.server.carry(kept)
+        if gathered.inspected:
+            _check_finite(state.round, after, memory)
     here = state.round
     ahead = replace(here, index=here.index + 1, counted=here.counted + stage.counted, within=here.within + 1)
     return _seen(replace(state, memory=memory, round=ahead), gathered)
+
+
+def _check_finite(round: Round, model: Tree, memory: dict[str, Tree]) -> None:
+    """Parts may remember NaN for what they do not know, but nothing infinite."""
+    broken = [name for name, t in model.items() if not t.isfinite().all()]
+    broken += [name for each in memory.values() for name, t in each.items() if t.isinf().any()]
+    for name in broken:
+        raise UserError(
+            f"round {round.index} would leave a model that is not finite ('{name}'), though every reply was; nothing "
+            "of the round is kept, and the run can be resumed"
+        )
 
 
 def _seen(state: State, gathered: Gathered) -> State:

@@ -19,13 +19,19 @@ from torch import Tensor
 from fedskew import codec, seeds, tree
 from fedskew.data.shards import Shards
 from fedskew.errors import UserError
+from fedskew.parts import protocol
+from fedskew.parts.privacy import VARIANCE
 from fedskew.parts.protocol import Effort, Part
 from fedskew.types import Broadcast, Keep, Tree, Update
-from fedskew.work.client import visit
+from fedskew.work.client import amount, steps_of, visit
 from fedskew.work.site import Site
 
 #: from so many replies on, their median is worth something
 ENOUGH = 3
+#: up to which a float counts exactly, and more steps than anybody makes in a round
+MOST = {"examples": 2**53, "steps": 2**24}
+#: by which a counter may grow in a round, so that it does not wrap around within a billion of them
+GROWTH = 2**32
 
 
 def trees(update: Update) -> dict[str, Tree]:
@@ -53,7 +59,7 @@ class Inspector:
     """
 
     def __init__(self, site: Site, max_norm: float, memory: Path | None = None) -> None:
-        self.site, self.max_norm, self.memory = stand_in(site), max_norm, memory
+        self.plan, self.site, self.max_norm, self.memory = site.plan, stand_in(site), max_norm, memory
         self._models: dict[str, Update] = {}
         self._keep: Keep = codec.load(memory) if memory is not None and memory.exists() else Keep()
 
@@ -64,39 +70,52 @@ class Inspector:
         good: dict[int, Update] = {}
         refused: dict[int, str] = {}
         for client, reply in replies.items():
+            model = self._model(sent[client])
             try:
-                self._check(sent[client], reply)
+                self._check(sent[client], reply, model)
                 good[client] = reply
             except UserError as reason:
                 refused[client] = f"refused: {reason}"
+            except Exception as error:  # made by a stranger, it may fail in any way
+                refused[client] = f"refused: it cannot be looked at: {type(error).__name__}"
         norms = {client: _norms(sent[client], update) for client, update in good.items()}
         for place in sorted({place for each in norms.values() for place in each}):
             found = {client: each[place] for client, each in norms.items() if place in each}
-            middle = median_low(found.values())
-            if place == "weights" and len(found) < ENOUGH:
-                middle = float(tree.norm(sent[min(found)].weights))
+            usual = _usual(list(found.values()))
+            if place == "weights":
+                usual = usual or float(tree.norm(sent[min(found)].weights)) or None
             for client, norm in found.items():
-                if norm > self.max_norm * middle > 0 and client in good:
+                if usual is not None and norm > self.max_norm * usual and client in good:
                     del good[client]
-                    refused[client] = f"refused: the norm of its {place} is {norm:.3g}, and {middle:.3g} is usual"
+                    refused[client] = f"refused: the norm of its {place} is {norm:.3g}, and {usual:.3g} is usual"
         return good, refused
 
-    def _check(self, sent: Broadcast, reply: Any) -> None:
+    def _check(self, sent: Broadcast, reply: Any, model: Update) -> None:
         _check_types(sent, reply)
         if sent.entry is None and not reply.steps:  # nobody will look at it
             return
-        model = self._model(sent)
         if reply.extras.keys() != model.extras.keys():
             raise UserError(f"it speaks for {sorted(reply.extras)}, and must for {sorted(model.extras)}")
         if not reply.examples and not any(trees(reply).values()):
             return
         given, wanted = trees(reply), trees(model)
-        stage = self.site.plan.stage(sent.round)
+        stage = self.plan.stage(sent.round)
         parts = {part.name: part for part in (*stage.parts, *stage.entries)}
         for place in sorted(given.keys() | wanted.keys()):
             _check_names(place, given.get(place, {}), wanted.get(place, {}))
             _check_tree(place, given.get(place, {}), wanted.get(place, {}), parts.get(place, Part()))
+        _check_buffers(reply.buffers, sent.weights)
         _check_metrics(reply.metrics, model.metrics)
+        self._check_steps(sent, reply)
+        run = amount(stage, sent.round, reply.weights, reply.steps)
+        for name in reply.extras:
+            protocol.check(parts[name], reply, run)
+
+    def _check_steps(self, sent: Broadcast, reply: Update) -> None:
+        effort, batch_norm = self.plan.stage(sent.round).effort, self.site.net(sent.spec).has_batch_norm
+        right = steps_of(reply.examples, effort, batch_norm) if sent.entry is None else 0
+        if reply.steps != right:
+            raise UserError(f"it made {reply.steps} steps, and {reply.examples} examples make {right}")
 
     def _model(self, sent: Broadcast) -> Update:
         """What an update to this broadcast looks like."""
@@ -117,8 +136,8 @@ def _check_types(sent: Broadcast, reply: Any) -> None:
         raise UserError(f"it says to be of client {reply.client!r}, and client {sent.client} was asked")
     for name in ("examples", "steps"):
         value = getattr(reply, name)
-        if type(value) is not int or value < 0:
-            raise UserError(f"its {name} are {value!r}, and must be a whole number")
+        if type(value) is not int or not 0 <= value <= MOST[name]:
+            raise UserError(f"its {name} are {value!r:.40}, and must be a whole number up to {MOST[name]}")
     if reply.steps and not reply.examples:
         raise UserError(f"it made {reply.steps} steps without an example")
     if type(reply.metrics) is not dict or type(reply.extras) is not dict:
@@ -126,12 +145,16 @@ def _check_types(sent: Broadcast, reply: Any) -> None:
     for place, each in trees(reply).items():
         if type(each) is not dict or not all(isinstance(t, Tensor) for t in each.values()):
             raise UserError(f"its {place} are no dictionary of tensors")
+    named: list[dict[Any, Any]] = [reply.extras, reply.metrics, *trees(reply).values()]
+    for key in (key for each in named for key in each):
+        if type(key) is not str:
+            raise UserError(f"it calls something {key!r:.40}, and names must be text")
 
 
 def _check_names(place: str, given: Tree, wanted: Tree) -> None:
     for name in sorted(wanted.keys() - given.keys()):
         raise UserError(f"tensor '{name}' of its {place} is missing")
-    for name in sorted(given.keys() - wanted.keys(), key=str):
+    for name in sorted(given.keys() - wanted.keys()):
         raise UserError(f"tensor '{name}' of its {place} is one too many")
 
 
@@ -154,6 +177,17 @@ def _check_tree(place: str, given: Tree, wanted: Tree, part: Part) -> None:
         raise UserError(f"tensors of its {place} have {sorted(rows)} rows, and must have equally many")
 
 
+def _check_buffers(given: Tree, sent: Tree) -> None:
+    for name, t in given.items():
+        where = f"tensor '{name}' of its buffers"
+        if name.endswith(VARIANCE) and (t < 0).any():
+            raise UserError(f"{where} is a variance below 0")
+        if not t.is_floating_point():
+            now, before = t.long(), sent[name].long()
+            if (now < before.clamp(max=0)).any() or (now > before + GROWTH).any():
+                raise UserError(f"{where} is a counter that fell below 0 or grew by more than {GROWTH}")
+
+
 def _names_classes(t: Tensor, classes: int) -> bool:
     return not len(t) or bool((t.diff() > 0).all() and t[0] >= 0 and t[-1] < classes)
 
@@ -167,11 +201,22 @@ def _check_metrics(given: dict[str, Any], wanted: dict[str, float]) -> None:
             raise UserError(f"its metric '{name}' is missing or not finite")
 
 
+def _usual(norms: list[float]) -> float | None:
+    """Their lower median; where most are 0, that of the others, if they are enough. None: too few to say."""
+    others = [norm for norm in norms if norm]
+    if len(norms) < ENOUGH:
+        return None
+    return median_low(norms) or (median_low(others) if len(others) >= ENOUGH else 0.0)
+
+
 def _norms(sent: Broadcast, update: Update) -> dict[str, float]:
-    """Of the change of the weights, and of whatever else was sent."""
+    """Of the change of the weights, and of whatever else was sent; whole numbers of a part are counts, and its own."""
     if sent.entry is None and not update.steps:
         return {}
-    found = trees(update)
+    found = {
+        place: {name: t for name, t in each.items() if t.is_floating_point()} for place, each in update.extras.items()
+    }
+    found["buffers"] = update.buffers
     if update.weights:
         found["weights"] = tree.sub(update.weights, sent.weights)
     flat = {place: {name: t.nan_to_num() for name, t in each.items()} for place, each in found.items() if each}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedskew import tree
+from fedskew.errors import UserError
 from fedskew.parts.protocol import Reduce
 from fedskew.parts.views import Local, Run, Sums
 from fedskew.types import Broadcast, Tree, Update
@@ -34,6 +36,11 @@ class Normalised(Reduce):
     def finish(self, local: Local, mine: Any, run: Run) -> tuple[Tree, Tree]:
         del mine
         return {"a": tree.number(run.effective, run.weights)}, local.memory
+
+    def check(self, update: Update, run: Run) -> None:
+        a = float(update.extras[self.name]["a"])
+        if not math.isclose(a, run.effective, rel_tol=1e-6):
+            raise UserError(f"its effective steps are {a:.6g}, and {run.steps} steps are {run.effective:.6g}")
 
     def gather(self, update: Update, sent: Broadcast, weight: float, sums: Sums) -> None:
         a = float(update.extras[self.name]["a"])

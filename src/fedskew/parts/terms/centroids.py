@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedskew import functional
+from fedskew.errors import UserError
 from fedskew.parts.protocol import Term
 from fedskew.parts.views import Desk, Local, Pass, Run, Sums
 from fedskew.types import Broadcast, Tree, Update
@@ -86,6 +87,12 @@ class CentroidCrossEntropy(Term):
     def send(self, desk: Desk, client: int) -> Tree:
         del client
         return desk.memory
+
+    def check(self, update: Update, run: Run) -> None:
+        del run
+        counts = update.extras[self.name]["counts"].double()  # which cannot wrap around
+        if counts.min() < 0 or counts.sum() > update.examples:
+            raise UserError(f"its counts of classes are not those of {update.examples} samples")
 
     def lift(self, update: Update, sent: Broadcast, sums: Sums) -> None:
         c, counts = update.extras[self.name]["centroids"], update.extras[self.name]["counts"]

@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedskew import functional
+from fedskew.errors import UserError
 from fedskew.parts.clustering import first_neighbours, means
 from fedskew.parts.protocol import Term
 from fedskew.parts.views import Desk, Local, Pass, Run, Sums
-from fedskew.types import Tree
+from fedskew.types import Tree, Update
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Prototypes(Term):
         sums = sum(F.one_hot(y, len(counts)).to(out.features).T @ out.features for out, y, _ in local.scan(run.weights))
         present = counts.nonzero().flatten()
         return {"mean": (sums / counts.clamp(min=1)[:, None])[present], "class": present}, {}
+
+    def check(self, update: Update, run: Run) -> None:
+        del run
+        if not len(update.extras[self.name]["class"]):
+            raise UserError("it has prototypes of no class, and was trained on samples of at least one")
 
     def merge(self, desk: Desk, sums: Sums) -> Tree:
         del sums

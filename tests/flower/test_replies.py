@@ -1,0 +1,107 @@
+"""What the coordinator makes of nonsense: of who a node says to be, of answers, of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedskew.errors import UserError
+from fedskew.flower.messages import HEAD, pack, unpack
+from fedskew.flower.post import Post
+from fedskew.flower.server import Federated
+from fedskew.flower.settings import Rules
+from fedskew.types import Keep
+from fedskew.work import server
+from fedskew.work.client import visit
+from fedskew.work.site import one_thread
+from tests.contract import harness
+from tests.flower.loopback import Loopback, Node
+
+ABOUT = {"classes": 10, "shape": [1, 8, 8], "dtype": "uint8"}
+
+
+def node(site: int, work: Callable[[Message], RecordDict] = lambda _: RecordDict(), **about: Any) -> Node:
+    def answer(message: Message) -> Message:
+        if message.metadata.message_type == "query.about":
+            said = ConfigRecord({"site": site, **ABOUT, **about})
+            return Message(RecordDict({HEAD: said}), reply_to=message)
+        return Message(work(message), reply_to=message)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"shape": 3},
+        {"shape": []},
+        {"shape": [1, -8, 8]},
+        {"shape": [1, 2**20, 2**20]},
+        {"classes": "ten"},
+        {"classes": 2**40},
+        {"dtype": "Generator"},
+        {"dtype": 7},
+    ],
+    ids=str,
+)
+def test_a_node_whose_data_cannot_be_takes_no_part(about: Mapping[str, Any]) -> None:
+    """A coordinator without data takes the first site's kind for everybody's, and memory for it."""
+    grid = Loopback({300: node(0, **about)})
+    post = Post(grid, 4, Rules())
+    post._look()
+    assert post.kind is None
+    grid.nodes[301], grid.since[301] = node(0), "2026-01-02"
+    assert post.meet().shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize("honest", [0, 1, 2])
+def test_refused_answers_are_no_quorum(honest: int, tmp_path: Path) -> None:
+    """Of four sites half must give a usable answer; the others send what is no update."""
+    site, state = harness.site_of(harness.config("fedavg", per_round=4))
+
+    def work(message: Message) -> RecordDict:
+        sent = unpack(message.content)
+        return pack(visit(site, sent, Keep())[0] if sent.client < honest else Keep())
+
+    inside = server.furnish(site, replace(state, round=replace(state.round, stage=0)), server.carried(site, state))
+    sent = server.broadcasts(site, inside, range(4), score=False)
+    post = Post(Loopback({client: node(client, work) for client in range(4)}), 4, Rules())
+    with one_thread():
+        engine = Federated(site, post, Rules(), tmp_path)
+        if honest == 2:
+            assert [update.client for update in engine.ask(sent).updates] == [0, 1]
+            return
+        with pytest.raises(
+            UserError, match=f"{honest} of 4 sites gave a usable answer, and 2 must .*site 3: refused: a Keep came"
+        ):
+            engine.ask(sent)
+
+
+@pytest.mark.parametrize(
+    "confusion, loss",
+    [
+        (torch.full((10, 10), 2**62), 1.0),
+        (torch.full((10, 10), 2**39), 1.0),
+        (torch.zeros(10, 10, dtype=torch.int64), 1.0),
+        (torch.eye(10, dtype=torch.int64), -1.0),
+    ],
+    ids=["wraps around", "too many", "no sample", "negative loss"],
+)
+def test_scores_that_cannot_be_are_left_out(confusion: torch.Tensor, loss: float, tmp_path: Path) -> None:
+    """Each honest site has ten samples, all right, and a summed loss of 5: of three sites 30 samples and 15."""
+    site, state = harness.site_of(harness.config("fedavg"))
+    right = {"confusion": torch.eye(10, dtype=torch.int64), "loss": torch.tensor(5.0, dtype=torch.float64)}
+    wrong = {"confusion": confusion, "loss": torch.tensor(loss, dtype=torch.float64)}
+    nodes = {client: node(client, lambda _: pack(right)) for client in range(3)}
+    grid = Loopback({**nodes, 3: node(3, lambda _: pack(wrong))})
+    rules = Rules(score="sites")
+    engine = Federated(site, Post(grid, 4, rules), rules, tmp_path)
+    scores = engine.score(state.spec, server.carried(site, state))
+    assert scores["accuracy"] == 1.0 and scores["test_loss"] == 15 / 30
+    assert sum(map(sum, scores["confusion"])) == 30

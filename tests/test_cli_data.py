@@ -234,6 +234,25 @@ def test_check_of_a_folder_of_known_data_sets_says_which_cannot_be_used(tmp_path
     assert "CIFAR-10_human.pt" in succeed("check", "cifar10n", "--data-dir", shared_data)
 
 
+def test_check_warns_of_a_class_with_one_sample_and_of_one_class_only(tmp_path: Path) -> None:
+    warned = succeed("check", image_folder(tmp_path / "mine", cat=9, dog=1, owl=1, emu=2))
+    # Of 13 images 20 % are for testing, 3 of the 9 that are not the first of their class: cats, and perhaps an emu.
+    assert "beware" in warned and "2 classes have a single training sample: dog, owl" in warned.replace(", emu", "")
+    only = succeed("check", image_folder(tmp_path / "one", cat=9))
+    assert "beware" in only and "there is one class only, 'cat', so there is nothing to learn" in only
+    assert "beware" not in succeed("check", image_folder(tmp_path / "fine", cat=9, dog=9))
+
+
+def test_check_and_show_leave_out_bad_images_when_asked_to(tmp_path: Path) -> None:
+    mine = image_folder(tmp_path / "mine", cat=9, dog=9)
+    (mine / "dog/torn.png").write_bytes(b"no image")
+    for command in ("check", "show"):
+        assert "torn.png' cannot be read" in complaint(command, mine)
+        assert "1 unreadable images are left out" in succeed(command, mine, "--skip-bad")
+    assert f"fedskew run --data {mine} --skip-bad" in succeed("check", mine, "--skip-bad")
+    assert "has no option 'skip_bad'" in complaint("check", "digits", "--skip-bad")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

@@ -13,7 +13,7 @@ from fedskew.methods import registry
 SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
 
 #: what each place may import of fedskew: the layers below it, and its own folder
-L0 = {"errors", "types", "tree", "seeds", "sections", "config", "functional", "record", "run_folder", "codec"}
+L0 = {"errors", "names", "types", "tree", "seeds", "sections", "config", "functional", "record", "run_folder", "codec"}
 BELOW: dict[str, set[str]] = {
     "data": L0,
     "models": L0,
@@ -29,7 +29,7 @@ BELOW: dict[str, set[str]] = {
     "leaving": L0 | {"parts", "work", "engines", "experiment"},
     "flower": L0 | {"data", "models", "parts", "methods", "work", "resolve", "experiment"},
     "worklist": L0 | {"data", "parts", "work", "experiment"},
-    "report": {"errors", "record", "config", "detection"},
+    "report": {"errors", "names", "record", "config", "detection"},
     "watch": {"errors", "record", "report"},
     "track": {"errors", "record"},
     "face": L0 | {"data", "parts", "methods", "experiment", "report", "track"},
@@ -46,6 +46,7 @@ BELOW: dict[str, set[str]] = {
 FLOOR: dict[str, set[str]] = {
     "errors": set(),
     "types": set(),
+    "names": {"errors"},
     "seeds": set(),
     "tree": {"types"},
     "sections": {"errors"},

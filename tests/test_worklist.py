@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from fedskew import experiment, face, run_folder, worklist
 from fedskew.data import shards
 from fedskew.data.noise_files import human_labels
+from fedskew.data.sources import Source, from_arrays
 from fedskew.errors import UserError
 from fedskew.types import Shard, Spec, Tree
 from fedskew.work.site import Site
@@ -329,6 +330,12 @@ def test_without_noise_there_is_nothing_to_check_against(tmp_path: Path) -> None
 
 ANIMALS = ("cat", "dog", "bird")
 SHARD = Shard(3, torch.zeros(9, 1), torch.tensor([7, 2, 5]), torch.tensor([0, 1, 1]), 3)
+TRUE = torch.arange(9) % 3
+
+
+def data(labels: tuple[str, ...] = ANIMALS) -> Source:
+    """Nine samples that are known by number only."""
+    return from_arrays(SHARD.x, TRUE, SHARD.x, TRUE, labels=labels)
 
 
 @pytest.mark.parametrize(
@@ -346,42 +353,42 @@ SHARD = Shard(3, torch.zeros(9, 1), torch.tensor([7, 2, 5]), torch.tensor([0, 1,
 def test_corrections_are_read(content: str, expected: list[int], tmp_path: Path) -> None:
     path = tmp_path / "checked.csv"
     path.write_bytes(content.encode())
-    assert corrected_labels(SHARD, path, ANIMALS).tolist() == expected
+    assert corrected_labels(SHARD, path, data()).tolist() == expected
     assert SHARD.y.tolist() == [0, 1, 1]
 
 
 def test_a_name_that_looks_like_a_number_is_a_name(tmp_path: Path) -> None:
     path = tmp_path / "checked.csv"
     path.write_text("row,label\n7,1\n2,0\n")
-    assert corrected_labels(SHARD, path, ("1", "2", "3")).tolist() == [0, 0, 1]
+    assert corrected_labels(SHARD, path, data(("1", "2", "3"))).tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("row,label\n7,cat\n3,cat\n", "line 3: row '3' is no sample of client 3"),
+        ("row,label\n7,cat\n3,cat\n", "line 3: row '3' is no sample of this client"),
         ("row,label\n-7,cat\n", "line 2: row '-7' is no sample"),
         ("row,label\n7.0,cat\n", "line 2: row '7.0' is no sample"),
-        ("row,label\n7,cta\n", "line 2: label 'cta' is unknown; did you mean 'cat'?"),
+        ("row,label\n7,catt\n", "line 2: label 'catt' is unknown; did you mean 'cat'"),
         ("row,label\n7,3\n", "line 2: label '3' is unknown; .*0..2"),
         ("row,label\n7,\n", "line 2: label '' is unknown"),
-        ("row,label\n7,cat\n2,dog\n7,dog\n", "line 4: row 7 is to be 'dog', but an earlier line says 'cat'"),
-        ("row,name\n7,cat\n", "must have the columns row and label, or row and corrected; it has row, name"),
-        ("sample,label\n7,cat\n", "must have the columns"),
-        ("", "must have the columns .*it has none"),
-        ("row,label\n7,\xff\n", "is no CSV file"),
+        ("row,label\n7,cat\n2,dog\n7,dog\n", "line 4: row '7' is to be 'dog', but an earlier line says 'cat'"),
+        ("row,name\n7,cat\n", "must have the column row, and label or corrected; it has row, name"),
+        ("sample,label\n7,cat\n", "must have the column row"),
+        ("", "must have the column .*it has none"),
+        ("row,label\n7,\xff\n", "line 2 is not in UTF-8; save the file"),
     ],
 )
 def test_wrong_corrections_are_refused(content: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "checked.csv"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(UserError, match=sentence):
-        corrected_labels(SHARD, path, ANIMALS)
+        corrected_labels(SHARD, path, data())
 
 
 def test_a_missing_file_of_corrections_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"checked\.csv' cannot be read"):
-        corrected_labels(SHARD, tmp_path / "checked.csv", ANIMALS)
+        corrected_labels(SHARD, tmp_path / "checked.csv", data())
 
 
 def test_corrections_go_from_the_list_to_the_next_run(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedskew import experiment, record
+from fedskew import experiment, names, record
 from fedskew.data import files
 from fedskew.data.sources import Source
 from fedskew.errors import UserError, nearest
@@ -37,8 +37,8 @@ CORRECTED = "corrected"
 class Suspect:
     """One sample of the site: what it is labelled, and what the model makes of that.
 
-    `row` numbers it in the data set; `probability` is the model's of the observed label, `confidence` that of the label
-    it suggests, `margin` their difference; `error` is the probability that the observed label is wrong.
+    `row` numbers it among the training samples; `probability` is the model's of the observed label, `confidence` that
+    of the label it suggests, `margin` their difference; `error` is the probability that the observed label is wrong.
     """
 
     rank: int
@@ -134,6 +134,12 @@ def check(site: Site, client: int, suspects: Sequence[Suspect], n: int = AHEAD) 
     return precision_at([place[each.row] for each in suspects], site.ledger.flipped[mine], n)
 
 
+def client_names(folder: Path, source: Source) -> list[str]:
+    """What the clients of a run are called."""
+    partition = experiment.begun(folder).partition
+    return names.of_clients(partition.name, partition.clients, source.site_names)
+
+
 def open_run(folder: Path) -> tuple[Site, Source, Spec]:
     """The data and the network of a run, from its configuration; they must be those it was begun with."""
     config = experiment.begun(folder)
@@ -165,43 +171,60 @@ def load_weights(site: Site, spec: Spec, path: Path) -> Tree:
     return found
 
 
-def corrected_labels(shard: Shard, path: Path, labels: Sequence[str]) -> Tensor:
-    """The client's labels with the corrections of a CSV file, which has columns row and label, or row and corrected.
+def corrected_labels(shard: Shard, path: Path, source: Source) -> Tensor:
+    """The client's labels with the corrections of a CSV file: a column label, or corrected, beside what names samples.
 
-    The latter is a work list, where an empty cell leaves the label as it is. Labels go by name, else by number.
+    The latter is a work list, where an empty cell leaves the label as it is. Labels go by name, else by number. Of the
+    columns that name samples (`_naming`) any will do; where there are several, they must name the same one.
     """
-    place = {row: at for at, row in enumerate(shard.index.tolist())}
-    said: dict[int, int] = {}
-    for line, row_text, label_text in _read_corrections(path):
-        where = f"'{path}', line {line}"
-        row = int(row_text) if row_text.isdecimal() else -1
-        if row not in place:
-            raise UserError(f"{where}: row '{row_text}' is no sample of client {shard.client}; correct only its own")
-        label = _class_of(label_text, labels, where)
-        if said.setdefault(row, label) != label:
+    labels, said = source.labels, dict[int, int]()
+    named = {name: [values[row] for row in shard.index.tolist()] for name, values in _naming(source).items()}
+    used, corrections = _read_corrections(path, list(named))
+    places: dict[tuple[str, ...], list[int]] = {}
+    for place, key in enumerate(zip(*(named[name] for name in used), strict=True)):
+        places.setdefault(key, []).append(place)
+    for line, key, text in corrections:
+        where, sample = f"'{path}', line {line}", " ".join(f"{n} '{k}'" for n, k in zip(used, key, strict=True))
+        there = places.get(key, [])
+        if not there:
+            raise UserError(f"{where}: {sample} is no sample of this client; correct only its own")
+        if len(there) > 1:
+            raise UserError(f"{where}: {sample} is {len(there)} of its samples; name {' and '.join(named)}")
+        label = _class_of(text, labels, where)
+        if said.setdefault(there[0], label) != label:
             raise UserError(
-                f"{where}: row {row} is to be '{labels[label]}', but an earlier line says '{labels[said[row]]}'; "
-                "leave one of them"
+                f"{where}: {sample} is to be '{labels[label]}', but an earlier line says "
+                f"'{labels[said[there[0]]]}'; leave one of them"
             )
     y = shard.y.clone()
-    for row, label in said.items():
-        y[place[row]] = label
+    for place, label in said.items():
+        y[place] = label
     return y
 
 
-def _read_corrections(path: Path) -> list[tuple[int, str, str]]:
-    """(line, row, label) of every correction, as written."""
-    try:
-        reader = csv.DictReader(io.StringIO(files.read(path).decode("utf-8-sig")), restval="")
-        heading, rows = list(reader.fieldnames or ()), [(reader.line_num, row) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"'{path}' is no CSV file ({error})") from None
-    column = CORRECTED if CORRECTED in heading else "label"
-    if not {"row", column} <= set(heading):
+def _naming(source: Source) -> dict[str, Sequence[str]]:
+    """How its owner knows a training sample, by column: the file and the line it is from, or else its number."""
+    known = {"path": source.paths, "line": ["" if line is None else str(line) for line in source.lines]}
+    found = {name: values for name, values in known.items() if values}
+    return found or {"row": list(map(str, range(len(source.train))))}
+
+
+def _read_corrections(path: Path, naming: Sequence[str]) -> tuple[list[str], list[tuple[int, tuple[str, ...], str]]]:
+    """Which of the columns `naming` there are, and of every correction its line, their cells and the label."""
+    heading, rows = files.headed(path)
+    column, used = CORRECTED if CORRECTED in heading else "label", [name for name in naming if name in heading]
+    if not used or column not in heading:
         has = ", ".join(heading) or "none"
-        raise UserError(f"'{path}' must have the columns row and label, or row and {CORRECTED}; it has {has}")
-    found = [(line, row["row"].strip(), row[column].strip()) for line, row in rows]
-    return [each for each in found if each[2] or column != CORRECTED]
+        wanted = f"the column {' or '.join(naming)}, and label or {CORRECTED}"
+        raise UserError(f"'{path}' must have {wanted}; it has {has}")
+    found = []
+    for line, row in rows:
+        if len(row) > len(heading):
+            raise UserError(f"'{path}', line {line} has {len(row)} cells, and the heading has {len(heading)}")
+        cells = dict(zip_longest(heading, row, fillvalue=""))
+        if cells[column] or column != CORRECTED:
+            found.append((line, tuple(cells[name] for name in used), cells[column]))
+    return used, found
 
 
 def _class_of(text: str, labels: Sequence[str], where: str) -> int:
@@ -212,20 +235,24 @@ def _class_of(text: str, labels: Sequence[str], where: str) -> int:
     raise UserError(f"{where}: label '{text}' is unknown{nearest(text, labels)}, or a number 0..{len(labels) - 1}")
 
 
-def save_suspects(path: Path, run: Path, suspects: Iterable[Suspect], labels: Sequence[str]) -> None:
-    """The work list as CSV: a Suspect's fields, the names of both labels, and an empty column for the corrected one."""
-    names = [field.name for field in fields(Suspect)]
-    heading = [*names[:3], "label_name", names[3], "suggested_name", *names[4:], CORRECTED]
+def save_suspects(path: Path, run: Path, suspects: Iterable[Suspect], source: Source) -> None:
+    """The work list as CSV: a Suspect's fields, the names of both labels, and an empty column for the corrected one.
+
+    A row's number is of use where nothing else names a sample; a user's own table counts its rows otherwise.
+    """
+    naming, labels = _naming(source), source.labels
+    measured = [field.name for field in fields(Suspect)][4:]
+    heading = ["rank", *naming, "label", "label_name", "suggested", "suggested_name", *measured, CORRECTED]
     rows = []
     for each in suspects:
-        whole, real = astuple(each)[:3], astuple(each)[4:]
-        named = (labels[each.label], each.suggested, labels[each.suggested])
-        rows.append([*whole, *named, *(f"{value:.6g}" for value in real), ""])
+        named = (values[each.row] for values in naming.values())
+        chosen = (each.label, labels[each.label], each.suggested, labels[each.suggested])
+        rows.append([each.rank, *named, *chosen, *(f"{value:.6g}" for value in astuple(each)[4:]), ""])
     save_privately(path, run, [heading, *rows])
 
 
 def save_labels(path: Path, run: Path, shard: Shard, y: Tensor) -> None:
-    """All labels of a client as CSV, with the columns row and label (a number): what noise 'human' reads."""
+    """All labels of a client as CSV, with the columns row and label (numbers): what noise 'human' reads."""
     save_privately(path, run, [["row", "label"], *zip(shard.index.tolist(), y.tolist(), strict=True)])
 
 

@@ -25,6 +25,7 @@ _folder = click.option(
 _settings = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of its reader, e.g. verify=false."
 )
+_skip_bad = click.option("--skip-bad", is_flag=True, help="Leave out images that cannot be read, and count them.")
 
 
 @click.group()
@@ -117,11 +118,12 @@ def _get(name: str, folder: Path, mirror: str | None, force: bool) -> None:
 @click.argument("what", metavar="PATH|NAME")
 @_folder
 @_settings
-def check(what: str, data_dir: Path | None, settings: tuple[str, ...]) -> None:
+@_skip_bad
+def check(what: str, data_dir: Path | None, settings: tuple[str, ...], skip_bad: bool) -> None:
     """Read data and say what it is, or what is wrong with it: a folder of known data sets, or your own data."""
     from fedskew.data import whereabouts
 
-    found, chosen = whereabouts.find(what, data_dir), _reader_options(settings)
+    found, chosen = whereabouts.find(what, data_dir), _reader_options(settings, skip_bad)
     if len(found) == 1:
         print_facts(_describe(found[0], chosen))
         return
@@ -144,16 +146,19 @@ def check(what: str, data_dir: Path | None, settings: tuple[str, ...]) -> None:
 @click.argument("what", metavar="PATH|NAME")
 @_folder
 @_settings
+@_skip_bad
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Draw samples of each class: .png, .svg or .pdf.")
 @options.as_json
-def show(what: str, data_dir: Path | None, settings: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+def show(
+    what: str, data_dir: Path | None, settings: tuple[str, ...], skip_bad: bool, out: Path | None, as_json: bool
+) -> None:
     """Show the classes of a data set and how many samples they have, and a sheet of samples as a picture."""
     from fedskew.data import whereabouts
 
     found = whereabouts.find(what, data_dir)
     if len(found) > 1:
         raise UserError(f"'{what}' holds {', '.join(each.name for each in found)}: name one, with --data-dir {what}")
-    chosen = _reader_options(settings)
+    chosen = _reader_options(settings, skip_bad)
     with decoding.shown():
         source = whereabouts.read(found[0], chosen)
     counts = [part.y.bincount(minlength=source.classes).tolist() for part in (source.train, source.test)]
@@ -166,10 +171,10 @@ def show(what: str, data_dir: Path | None, settings: tuple[str, ...], out: Path 
     print_facts(_facts(source) | ({"picture": str(out)} if out else {}))
 
 
-def _reader_options(settings: Sequence[str]) -> dict[str, Any]:
+def _reader_options(settings: Sequence[str], skip_bad: bool) -> dict[str, Any]:
     from fedskew import config
 
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"skip_bad": True} if skip_bad else {}
     config.assign(values, settings)
     return values
 
@@ -185,24 +190,43 @@ def _describe(found: Found, options: Mapping[str, Any]) -> dict[str, str]:
     with decoding.shown():
         source = whereabouts.read(found, options)
     facts = _facts(source)
-    if again := whereabouts.repeated(source):
-        facts["beware"] = f"{again:,} of {len(source.test):,} test samples are training samples, too"
+    if doubts := _doubts(source):
+        facts["beware"] = "; ".join(doubts)
     if found.name == "own":
-        return facts | {"use it": f"fedskew run --data {found.place}"}
+        return facts | {"use it": f"fedskew run --data {found.place}" + " --skip-bad" * bool(options.get("skip_bad"))}
     return facts | {
         "use it": f"fedskew run --dataset {found.name}" + (f" --data-dir {found.place}" * bool(found.place))
     }
 
 
+def _doubts(source: Source) -> list[str]:
+    """What can be trained on, but hardly is what was meant."""
+    from fedskew.data import whereabouts
+
+    found = []
+    if source.classes == 1:
+        found.append(f"there is one class only, '{source.labels[0]}', so there is nothing to learn")
+    counts = source.train.y.bincount(minlength=source.classes).tolist()
+    if single := [name for name, count in zip(source.labels, counts, strict=True) if count == 1]:
+        have = "classes have" if len(single) > 1 else "class has"
+        found.append(f"{len(single):,} {have} a single training sample: {_few(single)}")
+    if again := whereabouts.repeated(source):
+        found.append(f"{again:,} of {len(source.test):,} test samples are training samples, too")
+    return found
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:FEW_NAMES]) + (", ..." if len(names) > FEW_NAMES else "")
+
+
 def _facts(source: Source) -> dict[str, str]:
     counts = source.train.y.bincount(minlength=source.classes).tolist()
     fewest, most = min(counts), max(counts)
-    names = ", ".join(source.labels[:FEW_NAMES]) + (", ..." if source.classes > FEW_NAMES else "")
     facts = {
         "data set": source.name,
         "samples": f"{len(source.train):,} for training, {len(source.test):,} for testing",
         "each": _kind(source),
-        "classes": f"{source.classes}: {names}",
+        "classes": f"{source.classes}: {_few(source.labels)}",
         "balance": f"{fewest:,} training samples in each class"
         if fewest == most
         else f"{fewest:,} training samples in '{source.labels[counts.index(fewest)]}' to {most:,} in "
@@ -210,7 +234,8 @@ def _facts(source: Source) -> dict[str, str]:
     }
     if source.sites is not None:
         sizes = source.sites.bincount(minlength=len(source.site_names)).tolist()
-        facts["sites"] = f"{len(sizes)}, with {min(sizes):,} to {max(sizes):,} samples each"
+        each = f"{min(sizes):,} to {max(sizes):,} samples each"
+        facts["sites"] = f"{len(sizes)}, with {each}: {_few(source.site_names)}"
     if source.groups is not None:
         facts["patients"] = f"{len(source.groups.unique()):,} in the training part"
     return facts | ({"notes": "; ".join(source.notes)} if source.notes else {})

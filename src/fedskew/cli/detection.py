@@ -75,7 +75,7 @@ def _print_clients(found: Detection) -> None:
     shown = order(found)[:MANY_CLIENTS]
     rows = [row(found, client) for client in shown]
     cells = [
-        [str(r["site"]), r["status"], "; ".join(drivers(found, client)), r["probability"], r["rate"], r["distance"]]
+        [r["site"], r["status"], "; ".join(drivers(found, client)), r["probability"], r["rate"], r["distance"]]
         for r, client in zip(rows, shown, strict=True)
     ]
     print_table(
@@ -99,10 +99,10 @@ def _facts(found: Detection) -> dict[str, str]:
             "gap": f"{judged.gap:.2f} times the loss; two groups with probability {judged.two_groups:.3f}",
         }
     facts |= {"reading": f"{shown.reading}. {reading(shown)}", "decided": decided(shown)}
-    voted = ", ".join(map(str, found.fits.sets[0][0])) or "nobody"
+    voted = shown.called(found.fits.sets[0][0]) or "nobody"
     single = f"{found.indicator}, {used.seeds} seeds: most often {voted} ({found.fits.share:.2f})"
     if found.quality is not None and found.fits_quality is not None:
-        facts["truth"] = f"{', '.join(map(str, found.truth or ())) or 'nobody'}; {_scores(found.quality)}"
+        facts["truth"] = f"{shown.called(found.truth or ()) or 'nobody'}; {_scores(found.quality)}"
         single += f"; {_scores(found.fits_quality)}"
     return facts | {"single fits": single}
 

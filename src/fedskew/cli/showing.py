@@ -84,13 +84,14 @@ def card(name: str) -> None:
 @options.as_json
 def partition(out: Path | None, kind: str | None, as_json: bool, **asked: Any) -> None:
     """Show who holds what: samples of each client and class."""
-    from fedskew import experiment, face
+    from fedskew import experiment, face, names
     from fedskew.report import pictures
 
     config = face.configure(**asked)
     source = experiment.load_source(config)
     shards = experiment.shards_for(config, source)
     counts = [shards.shard(client, source.train.x).counts.tolist() for client in range(len(shards))]
+    clients = names.of_clients(config.partition.name, len(shards), source.site_names)
     if out is not None:
         draw = {"dots": pictures.dots, "heat": pictures.heat, None: pictures.partition}[kind]
         pictures.save(draw(counts, source.labels), out)
@@ -102,12 +103,13 @@ def partition(out: Path | None, kind: str | None, as_json: bool, **asked: Any) -
                 "seed": config.seed,
                 "digest": shards.digest,
                 "labels": list(source.labels),
+                "clients": clients,
                 "sizes": [sum(row) for row in counts],
                 "counts": counts,
             }
         )
         return
-    _print_holdings(counts, source.labels)
+    _print_holdings(clients, counts, source.labels)
     sizes, held = [sum(row) for row in counts], [sum(n > 0 for n in row) for row in counts]
     facts = {
         "samples": f"{sum(sizes):,} of {len(source.train):,}, {_range(sizes)} per client",
@@ -119,15 +121,13 @@ def partition(out: Path | None, kind: str | None, as_json: bool, **asked: Any) -
     print_facts(facts | ({"picture": str(out)} if out else {}))
 
 
-def _print_holdings(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
-    shown = counts[:MANY_CLIENTS]
+def _print_holdings(clients: Sequence[str], counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
+    shown = list(zip(clients, counts, strict=True))[:MANY_CLIENTS]
     if len(labels) <= MANY_CLASSES:
-        cells = [[str(k), *(str(n) if n else "·" for n in row), str(sum(row))] for k, row in enumerate(shown)]
+        cells = [[name, *(str(n) if n else "·" for n in row), str(sum(row))] for name, row in shown]
         print_table(["client", *labels, "all"], cells, left=0)
     else:
-        cells = [
-            [str(k), str(sum(row)), str(sum(n > 0 for n in row)), _largest(row, labels)] for k, row in enumerate(shown)
-        ]
+        cells = [[name, str(sum(row)), str(sum(n > 0 for n in row)), _largest(row, labels)] for name, row in shown]
         print_table(["client", "samples", "classes", "most of"], cells, left=0)
     if len(counts) > len(shown):
         click.echo(f"... and {len(counts) - len(shown)} more clients; --json or -o picture.png shows them all.\n")

@@ -17,35 +17,36 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--client", type=int, required=True, help="Whose samples: the site's number in the run.")
+@click.option("--client", "called", required=True, help="Whose samples: the site's name, or number in the run.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="CSV file to write, outside of RUN.")
 @click.option("--top", type=click.IntRange(min=1), help="List only so many.  [all]")
 @click.option("--weights", type=click.Path(path_type=Path), help="Another model than the run's last.")
 @click.option("--check", is_flag=True, help="In simulation: precision against the true labels.")
 @click.option("--corrections", type=click.Path(path_type=Path), help="Take corrected labels back from this CSV file.")
 def worklist(
-    run: Path, client: int, out: Path, top: int | None, weights: Path | None, check: bool, corrections: Path | None
+    run: Path, called: str, out: Path, top: int | None, weights: Path | None, check: bool, corrections: Path | None
 ) -> None:
     """List a site's suspicious labels for relabelling at home, or take the corrections back.
 
     RUN is a run folder. The file is for its owner's eyes only: mode 600, never under RUN, never sent.
     """
-    from fedskew import run_folder, worklist
+    from fedskew import names, run_folder, worklist
 
     if corrections is not None and (top is not None or weights is not None or check):
         raise UserError("--corrections takes labels back and lists nothing, so leave out --top, --weights and --check")
     worklist.check_outside(out, run)
     site, source, spec = worklist.open_run(run)
-    shard = site.shards.shard(client, site.x)
+    known = worklist.client_names(run, source)
+    client = names.client_called(called, known)
     if corrections is not None:
-        _take_back(run, out, shard, source, corrections)
+        _take_back(run, out, site.shards.shard(client, site.x), known[client], source, corrections)
         return
     found = worklist.rank(site, spec, worklist.load_weights(site, spec, weights or run / run_folder.WEIGHTS), client)
     precision = worklist.check(site, client, found) if check else None
-    worklist.save_suspects(out, run, found[:top], source.labels)
+    worklist.save_suspects(out, run, found[:top], source)
     listed = len(found[:top])
     facts = {
-        "work list": f"{out}: {listed:,} of the {len(found):,} samples of client {client}",
+        "work list": f"{out}: {listed:,} of the {len(found):,} samples of client {known[client]}",
         "expected wrong": f"{sum(each.error for each in found):.1f} in all",
     }
     if found:
@@ -58,13 +59,13 @@ def worklist(
     print_facts(facts)
 
 
-def _take_back(run: Path, out: Path, shard: Shard, source: Source, corrections: Path) -> None:
+def _take_back(run: Path, out: Path, shard: Shard, client: str, source: Source, corrections: Path) -> None:
     from fedskew import worklist
 
-    y = worklist.corrected_labels(shard, corrections, source.labels)
+    y = worklist.corrected_labels(shard, corrections, source)
     worklist.save_labels(out, run, shard, y)
     after = y.bincount(minlength=source.classes)
     counts = zip(source.labels, shard.counts.tolist(), after.tolist(), strict=True)
     print_table(["label", "before", "now"], [[name, str(old), str(new)] for name, old, new in counts])
     changed = int((y != shard.y).sum())
-    print_facts({"labels": str(out), "changed": f"{changed:,} of {len(y):,} labels of client {shard.client}"})
+    print_facts({"labels": str(out), "changed": f"{changed:,} of {len(y):,} labels of client {client}"})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
 
-from fedskew import record
+from fedskew import names, record
 from fedskew.detection import shift
 from fedskew.detection.cells import Cells
 from fedskew.detection.dossier import cells_from_json
@@ -20,8 +20,11 @@ from fedskew.errors import UserError
 
 @dataclass(frozen=True)
 class Finding:
-    """One detection. `mere` are flagged clients that differ by shift; `decided` is what the run made of it."""
+    """One detection. `sites` are what clients are called, `mere` flagged ones that differ by shift; `decided` is what
+    the run made of it.
+    """
 
+    sites: list[str]
     round: int
     answers: int
     cells: Cells
@@ -38,6 +41,10 @@ class Finding:
     def noisy(self) -> list[int]:
         """Who has noisy labels by this detection alone."""
         return np.flatnonzero(self.judgement.noisy & ~self.mere).tolist()
+
+    def called(self, clients: Iterable[int]) -> str:
+        """Their names, one after the other."""
+        return ", ".join(self.sites[client] for client in clients)
 
     @property
     def status(self) -> list[str]:
@@ -89,6 +96,7 @@ class Detection:
         return {
             "name": self.name,
             "labels": self.labels,
+            "sites": self.shown.sites,
             **self.shown.as_json(),
             "evidence": self.shown.evidence.as_json(),
             "clients": self.clients,
@@ -132,7 +140,10 @@ def detect(
     given = dict(options or {})
     if exclude:
         given["exclude"] = tuple(_class(each, labels) for each in exclude)
-    findings = [_judged(door, given) for door in opened]
+    clients = len(opened[0]["verdict"]["cells"]["mean"])
+    partition = run.header.get("config", {}).get("partition", {}).get("name", "")
+    sites = names.of_clients(partition, clients, run.header.get("data", {}).get("sites") or ())
+    findings = [_judged(door, given, sites) for door in opened]
     shown = findings[len(opened) - 1 if which is None else which - 1]
     if indicator not in ("cells", "raw cells") and not shown.scalars:
         raise UserError(f"the record holds no '{indicator}' of any client; take indicator 'cells', which it holds")
@@ -151,7 +162,7 @@ def detect(
     )
 
 
-def _judged(door: Mapping[str, Any], given: Mapping[str, Any]) -> Finding:
+def _judged(door: Mapping[str, Any], given: Mapping[str, Any], sites: list[str]) -> Finding:
     verdict = door["verdict"]
     stored = verdict["judgement"]["options"]
     options = replace(Options(**{**stored, "exclude": tuple(stored["exclude"])}), **given)
@@ -162,6 +173,7 @@ def _judged(door: Mapping[str, Any], given: Mapping[str, Any]) -> Finding:
     evidence = shift.Evidence(**arrays, confusions=confusions)
     mere = shift.explained(evidence, found.noisy)
     return Finding(
+        sites=sites,
         round=door["round"],
         answers=door["answers"],
         cells=cells,

@@ -80,14 +80,14 @@ def headline(found: Detection) -> str:
     verdict, mere = shown.judgement.verdict, np.flatnonzero(shown.mere).tolist()
     if shown.noisy:
         have = "has" if len(shown.noisy) == 1 else "have"
-        return f"{len(shown.noisy)} of {clients} sites probably {have} wrong labels: {_listed(shown.noisy)}"
+        return f"{len(shown.noisy)} of {clients} sites probably {have} wrong labels: {shown.called(shown.noisy)}"
     if mere:
-        return f"No sign of wrong labels; {len(mere)} of {clients} sites look different: {_listed(mere)}"
+        return f"No sign of wrong labels; {len(mere)} of {clients} sites look different: {shown.called(mere)}"
     if verdict == "insufficient":
         return f"{clients} sites are too few, or sent too little, to say whose labels are wrong"
     if verdict == "inconclusive":
         suspects = [k for k, status in enumerate(shown.judgement.status) if status == "suspect"]
-        look = f"; worth a look: {_listed(suspects)}" if suspects else ""
+        look = f"; worth a look: {shown.called(suspects)}" if suspects else ""
         return f"It cannot be said whether any of {clients} sites has wrong labels{look}"
     return f"No sign of wrong labels at any of {clients} sites"
 
@@ -141,9 +141,10 @@ def warnings(found: Detection) -> list[str]:
     excluded = [found.labels[c] for c in shown.judgement.options.exclude]
     if excluded:
         told.append(f"left out on request: {', '.join(excluded)}")
-    told += [f"site {k} has never answered" for k in np.flatnonzero(shown.age < 0)]
+    told += [f"site {shown.sites[k]} has never answered" for k in np.flatnonzero(shown.age < 0)]
     told += [
-        f"site {k} did not answer; its losses are {shown.age[k]} detections old" for k in np.flatnonzero(shown.age > 0)
+        f"site {shown.sites[k]} did not answer; its losses are {shown.age[k]} detections old"
+        for k in np.flatnonzero(shown.age > 0)
     ]
     return told
 
@@ -151,7 +152,7 @@ def warnings(found: Detection) -> list[str]:
 def decided(shown: Finding) -> str:
     """What the run went on with, which heard the same and may have had other options and a memory."""
     noisy, same = shown.decided["noisy"], shown.decided["noisy"] == shown.noisy
-    who = f"site{'s' if len(noisy) > 1 else ''} {_listed(noisy)}" if noisy else "nobody"
+    who = f"site{'s' if len(noisy) > 1 else ''} {shown.called(noisy)}" if noisy else "nobody"
     return f"The run itself said '{shown.decided['verdict']}' and treated {who} as noisy" + (
         ", as here." if same else ", other than here."
     )
@@ -167,10 +168,10 @@ def truth(found: Detection) -> dict[str, Any] | None:
         sorted(set(found.shown.noisy) - set(found.truth)),
     )
     outcome = "All were found, and nobody else" if quality.exact else "; ".join(
-        f"{what} {_listed(who)}" for what, who in (("missed:", missed), ("wrongly flagged:", wrongly)) if who
+        f"{what} {found.shown.called(who)}" for what, who in (("missed:", missed), ("wrongly flagged:", wrongly)) if who
     )  # fmt: skip
     return {
-        "sites": _listed(found.truth) or "none",
+        "sites": found.shown.called(found.truth) or "none",
         "outcome": outcome,
         "recall": percent(quality.recall),
         "precision": percent(quality.precision),
@@ -216,7 +217,7 @@ def row(found: Detection, client: dict[str, Any]) -> dict[str, Any]:
     standing = client["status"] in ("suspect", "noisy")
     rate = evidence.rate[k]
     return {
-        "site": k,
+        "site": found.shown.sites[k],
         "status": found.shown.status[k],
         "probability": said(found.shown, k),
         "rate": "–" if np.isnan(rate) else f"{100 * rate:.0f} ± {100 * evidence.rate_se[k]:.0f} %",
@@ -240,7 +241,12 @@ def _details(found: Detection, client: dict[str, Any]) -> dict[str, Any]:
         ]
         for cell in client["classes"]
     ]
-    return {"site": client["client"], "nearest": nearest, "cells": cells}
+    sites = found.shown.sites
+    return {
+        "site": sites[client["client"]],
+        "nearest": None if nearest is None else sites[nearest],
+        "cells": cells,
+    }
 
 
 def _history(findings: Sequence[Finding]) -> list[list[str]]:
@@ -251,12 +257,8 @@ def _history(findings: Sequence[Finding]) -> list[list[str]]:
             each.reading,
             "–" if np.isnan(each.judgement.p_value) else f"{each.judgement.p_value:.3f}",
             "–" if np.isnan(each.judgement.gap) else f"{each.judgement.gap:.1f}×",
-            _listed(each.noisy) or "nobody",
-            _listed(each.decided["noisy"]) or "nobody",
+            each.called(each.noisy) or "nobody",
+            each.called(each.decided["noisy"]) or "nobody",
         ]
         for each in findings
     ]
-
-
-def _listed(clients: Sequence[int]) -> str:
-    return ", ".join(map(str, clients))

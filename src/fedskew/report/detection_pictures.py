@@ -88,7 +88,7 @@ def _draw_heat(figure: Figure, axes: Axes, found: Detection, order: np.ndarray) 
     size = 9 if len(found.labels) <= 20 else 7
     turned = 90 if max(map(len, found.labels)) > 3 else 0
     axes.set_xticks(range(0, len(found.labels), every), found.labels[::every], fontsize=size, rotation=turned)
-    axes.set_yticks(range(len(order)), [f"site {client}" for client in order], fontsize=9)
+    axes.set_yticks(range(len(order)), [f"site {found.shown.sites[client]}" for client in order], fontsize=9)
     for tick, client in zip(axes.get_yticklabels(), order.tolist(), strict=True):
         if client in found.shown.noisy:
             tick.set(fontweight="bold", color=LOOKS["noisy"][0])

@@ -312,20 +312,26 @@ def test_a_kill_while_the_secret_is_made_leaves_no_other_secret_than_a_whole_one
     assert len(first) == 32 and secret(tmp_path) == first
 
 
-def test_who_comes_at_the_same_time_gets_the_same_secret(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    barrier, queue = fork.Barrier(3), fork.SimpleQueue()
+def test_who_comes_while_the_secret_is_made_works_with_the_same(tmp_path: Path) -> None:
+    fork, draw = multiprocessing.get_context("fork"), secrets.token_bytes
+    begun, go, told = fork.Event(), fork.Event(), fork.SimpleQueue()
 
-    def come() -> None:
-        for number in range(40):
-            barrier.wait()
-            queue.put((number, secret(tmp_path / str(number))))
+    def wait(length: int) -> bytes:
+        begun.set()
+        go.wait()
+        return draw(length)
 
-    all_of_them = [in_a_process(come) for _ in range(3)]
-    found = {queue.get() for _ in range(120)}
-    for each in all_of_them:
-        each.join()
-    assert len(found) == 40 and {len(made) for _, made in found} == {32}
+    def live() -> None:
+        vars(secrets).update(token_bytes=wait)
+        told.put(secret(tmp_path))
+
+    slow = in_a_process(live)
+    begun.wait()
+    mine = secret(tmp_path)
+    go.set()
+    assert told.get() == mine and len(mine) == 32
+    slow.join()
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fedskew.parts.compose import method
 from fedskew.parts.privacy import GaussianSeal
 from fedskew.parts.stages import Card, Method
 
-Chance = Annotated[float, Field(gt=0, lt=1)]
+Chance = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 CARD = Card(
     title="Private updates",

@@ -18,9 +18,9 @@ from fedskew.errors import UserError, nearest
 from fedskew.parts import compose
 from fedskew.parts.stages import Method
 
-Weight = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 
@@ -117,10 +117,8 @@ def _build_one(found: Entry, given: Mapping[str, Any]) -> Method:
         method = found.build(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(
-            f"method '{found.name}': {place} is {first['input']!r}, but {first['msg'][0].lower()}{first['msg'][1:]}"
-        ) from None
+        place, right = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Input ")
+        raise UserError(f"method '{found.name}': {place} is {first['input']!r}; it {right}") from None
     changed = {k: given[k] for k in found.defaults if k in given and given[k] != found.defaults[k]}
     return replace(method, expression=written([(entry(found.alias_of or found.name), changed)]))
 
@@ -132,9 +130,18 @@ def _parameters(wrong: str, found: Entry) -> str:
 def _arguments(call: str, text: str) -> dict[str, Any]:
     try:
         parsed = ast.parse(f"f({text})", mode="eval").body
-        assert isinstance(parsed, ast.Call) and not parsed.args
-        return {str(k.arg): ast.literal_eval(k.value) for k in parsed.keywords}
+        assert isinstance(parsed, ast.Call) and not parsed.args and all(k.arg for k in parsed.keywords)
     except (SyntaxError, ValueError, AssertionError):
         raise UserError(
             f"cannot read the parameters of '{call}'; write them as name=value, for example mu=0.5"
+        ) from None
+    return {str(k.arg): _value(call, str(k.arg), k.value) for k in parsed.keywords}
+
+
+def _value(call: str, name: str, written: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(written)
+    except ValueError:
+        raise UserError(
+            f"'{call}': {name} is {ast.unparse(written)}, which is neither a number nor a word in quotes"
         ) from None

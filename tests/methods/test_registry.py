@@ -1,0 +1,41 @@
+"""Mistakes in the parameters of a method, each told by its value."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedskew.errors import UserError
+from fedskew.methods import registry
+
+
+@pytest.mark.parametrize(
+    ("expression", "sentence"),
+    [
+        ("fedlmd(beta=1e999)", "method 'fedlmd': beta is inf; it should be a finite number"),
+        ("fedlmd(tau=1e999)", "method 'fedlmd': tau is inf; it should be a finite number"),
+        ("dp(clip=1, sigma=1e999)", "method 'dp': sigma is inf; it should be a finite number"),
+        ("fedlmd(beta=-1)", "method 'fedlmd': beta is -1; it should be greater than or equal to 0"),
+        ("fedlmd(beta=abc)", "'fedlmd(beta=abc)': beta is abc, which is neither a number nor a word in quotes"),
+        ("fedlmd(beta=nan)", "'fedlmd(beta=nan)': beta is nan, which is neither a number nor a word in quotes"),
+        ("fedlmd(tau=1, beta=1/0)", "beta=1/0)': beta is 1 / 0, which is neither a number nor a word in quotes"),
+        ("fedlmd(beta 1)", "cannot read the parameters of 'fedlmd(beta 1)'; write them as name=value, for example"),
+        ("fedlmd(**x)", "cannot read the parameters of 'fedlmd(**x)'; write them as name=value, for example"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named(expression: str, sentence: str) -> None:
+    with pytest.raises(UserError) as told:
+        registry.build(expression)
+    assert sentence in str(told.value)
+
+
+def test_every_number_of_every_method_must_be_finite() -> None:
+    numbers = [
+        (name, parameter)
+        for name in registry.known()
+        for parameter, default in registry.entry(name).defaults.items()
+        if isinstance(default, float)
+    ]
+    assert len(numbers) > 20
+    for name, parameter in numbers:
+        with pytest.raises(UserError, match=parameter):
+            registry.build(f"{name}({parameter}=1e999)")

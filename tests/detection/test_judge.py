@@ -16,6 +16,7 @@ from fedskew.detection.judge import (
     explain,
     hysteresis,
     judge,
+    no_better_than_guessing,
     score_newcomer,
 )
 from fedskew.errors import UserError
@@ -64,6 +65,23 @@ def test_without_noise_nobody_is(seed: int) -> None:
     assert not judgement.noisy.any() and judgement.voted.any()  # FedNoRo itself splits any federation
     assert set(judgement.status) == {"clean"}
     assert judgement.two_groups < 0.1
+
+
+@pytest.mark.parametrize(("level", "verdict"), [(0.9, "some"), (1.0, "insufficient"), (3.0, "insufficient")])
+def test_a_model_no_better_than_guessing_says_nothing(level: float, verdict: str) -> None:
+    # Five classes: a blind guess costs ln 5 = 1.609. Three of twelve clients have losses twice as high, so that the
+    # lowest quarter is among the others, whose losses differ by 1 %.
+    mean = level * np.log(5) * np.exp(np.random.default_rng(0).normal(0, 0.01, (12, 5)))
+    mean[NOISY] *= 2
+    cells = Cells(mean, 0.01 * mean, np.full((12, 5), 100))
+    judgement = judge(cells, Options(simulations=99))
+    assert judgement.verdict == verdict
+    assert no_better_than_guessing(cells) == (verdict == "insufficient")
+    assert found(judgement) == (NOISY if verdict == "some" else [])
+    assert np.flatnonzero(judgement.voted).tolist() == NOISY  # which is FedNoRo's own set, whatever the verdict
+    if verdict == "insufficient":
+        assert set(judgement.status) == {"unknown"} and np.isnan(judgement.p_value)
+        assert "no better than guessing" in judgement.warnings[-1]
 
 
 def test_three_witnesses() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -157,17 +158,21 @@ def test_a_private_run_has_losses_per_class_only(tmp_path: Path) -> None:
 
 
 def test_headlines(tmp_path: Path) -> None:
+    guessed = replace(cells([]), mean=cells([]).mean + 0.1)  # 1.1 to 1.2, and ln 3 = 1.0986
     told = {
         "two": door(cells([2, 5])),
         "one": door(cells([7])),
         "nobody": door(cells([])),
         "few": door(cells([1], clients=5)),
+        "guess": door(guessed),
     }
     assert {name: detection_page.headline(judged(tmp_path / name, one)) for name, one in told.items()} == {
         "two": "2 of 10 sites probably have wrong labels: 2, 5",
         "one": "1 of 10 sites probably has wrong labels: 7",
         "nobody": "No sign of wrong labels at any of 10 sites",
-        "few": "5 sites are too few, or sent too little, to say whose labels are wrong",
+        "few": "It cannot be said whose labels are wrong: 5 sites with usable losses are too few to judge, which takes "
+        "6",
+        "guess": "It cannot be said whose labels are wrong: the model is no better than guessing",
     }
 
 
@@ -194,7 +199,16 @@ def test_too_few_sites_have_no_witnesses(tmp_path: Path) -> None:
     found = judged(tmp_path / "run", door(cells([1], clients=5)))
     assert detection_page.witnesses(found.shown) == []
     assert "5 sites with usable losses are too few to judge, which takes 6" in detection_page.warnings(found)
-    assert "insufficient: too few sites could be judged" in detection_page.html(found)
+    assert "insufficient: nothing can be said" in detection_page.html(found)
+
+
+def test_a_model_that_learned_nothing_estimates_no_share_of_wrong_labels(tmp_path: Path) -> None:
+    guessed = replace(cells([]), mean=cells([]).mean + 0.1)
+    told = door(guessed)
+    told["verdict"]["evidence"]["rate"] = [0.95] * 10
+    found = judged(tmp_path / "run", told)
+    assert [detection_page.row(found, client)["rate"] for client in found.clients] == ["–"] * 10
+    assert found.shown.status == ["unknown"] * 10
 
 
 def test_warnings(tmp_path: Path) -> None:

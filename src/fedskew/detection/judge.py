@@ -23,6 +23,8 @@ FEWEST_CLIENTS = 6
 AGREED = 0.4
 #: The probability of two groups from which on they are believed.
 BELIEVED = 0.5
+#: A model whose losses are above this part of what guessing costs, even at the better clients, has learned nothing yet.
+GUESSING = 0.95
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ class Reference:
     noisy: float
 
     def status(self, probability: float) -> Status:
-        """Nobody is called noisy where the federation as a whole is not."""
-        if np.isnan(probability):
+        """Nobody is called noisy where the federation as a whole is not, nor clean where nothing can be said."""
+        if np.isnan(probability) or self.verdict == "insufficient":
             return "unknown"
         if probability >= self.noisy and self.verdict == "some":
             return "noisy"
@@ -97,7 +99,8 @@ class Judgement:
     """`noisy` is the set to train with, empty unless the verdict is `some`; `voted` is FedNoRo's own set.
 
     `gap`: how many times higher the losses of the noisy group are; `two_groups`: the probability that there are two
-    groups; `bic`: BIC of one component less that of two. All are nan where the verdict is `insufficient`.
+    groups; `bic`: BIC of one component less that of two. All are nan where the verdict is `insufficient`; `voted` is
+    as published even where the model is no better than guessing, and so nothing can be said.
     """
 
     verdict: Verdict
@@ -140,6 +143,12 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
         return _insufficient(cells, [*usable.warnings, few], options)
     matrix = normalised(filled(usable.mean)[0])
     vote = mixture.vote(matrix, options.seeds, options.covariance)
+    voted = _spread_out(vote.noisy, usable.clients, total) == 1
+    sets = [(tuple(usable.clients[list(members)].tolist()), votes) for members, votes in vote.sets]
+    if no_better_than_guessing(cells, options):
+        guessing = "the model is no better than guessing"
+        unknown = _insufficient(cells, [*usable.warnings, guessing], options)
+        return replace(unknown, voted=voted, vote_share=vote.share, sets=sets)
     gain = mixture.bic(matrix, 1) - mixture.bic(matrix, 2)
     p = chance.p_value(usable.mean, usable.se, options.simulations, seed)
     found = levels(usable.mean, usable.se)
@@ -165,7 +174,7 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
     return Judgement(
         verdict=verdict,
         noisy=_spread_out(posterior > 0.5, usable.clients, total) == 1 if verdict == "some" else np.zeros(total, bool),
-        voted=_spread_out(vote.noisy, usable.clients, total) == 1,
+        voted=voted,
         vote_share=vote.share,
         bic=gain,
         p_value=p,
@@ -175,9 +184,17 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
         status=[reference.status(each) for each in probability],
         warnings=usable.warnings,
         reference=reference,
-        sets=[(tuple(usable.clients[list(members)].tolist()), votes) for members, votes in vote.sets],
+        sets=sets,
         options=options,
     )
+
+
+def no_better_than_guessing(cells: Cells, options: Options = DEFAULTS) -> bool:
+    """Whether the losses of classes, at the quarter of clients with the lowest, are as high as a blind guess has."""
+    usable = _usable(cells, options)
+    if not usable.mean.size:
+        return False
+    return bool(np.nanquantile(usable.mean, 0.25, axis=0).mean() >= GUESSING * np.log(cells.mean.shape[1]))
 
 
 def _verdict(unlikely: bool, apart: bool, agreed: bool) -> Verdict:

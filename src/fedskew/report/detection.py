@@ -12,7 +12,7 @@ from fedskew import names, record
 from fedskew.detection import shift
 from fedskew.detection.cells import Cells
 from fedskew.detection.dossier import cells_from_json
-from fedskew.detection.judge import Judgement, Options, explain, judge
+from fedskew.detection.judge import Judgement, Options, explain, judge, no_better_than_guessing
 from fedskew.detection.mixture import Vote
 from fedskew.detection.quality import Indicator, Quality, averaged, fits, quality
 from fedskew.errors import UserError
@@ -149,6 +149,7 @@ def detect(
         raise UserError(f"the record holds no '{indicator}' of any client; take indicator 'cells', which it holds")
     used = shown.judgement.options
     noise = run.header.get("noise") or {}
+    rates = noise.get("realised")
     return Detection(
         name=f"{run.header.get('method', 'unknown')} on {run.header.get('data', {}).get('name', 'unknown data')}",
         labels=labels,
@@ -158,7 +159,7 @@ def detect(
         indicator=indicator,
         fits=fits(indicator, shown.cells, shown.scalars, used.seeds, used.covariance, used.exclude),
         truth=noise.get("noisy"),
-        rates=noise.get("realised"),
+        rates=rates if rates and len(rates) == len(shown.cells.mean) else None,
     )
 
 
@@ -171,6 +172,9 @@ def _judged(door: Mapping[str, Any], given: Mapping[str, Any], sites: list[str])
     arrays = {name: np.array(v, dtype=np.float64) for name, v in verdict["evidence"].items() if name != "confusions"}
     confusions = [[(y, b, share) for y, b, share in each] for each in verdict["evidence"]["confusions"]]
     evidence = shift.Evidence(**arrays, confusions=confusions)
+    if no_better_than_guessing(cells, options):  # what such a model takes for wrong labels are its own mistakes
+        nobody_knows = np.full_like(evidence.rate, np.nan)
+        evidence = replace(evidence, rate=nobody_knows, rate_se=nobody_knows, confusions=[[] for _ in confusions])
     mere = shift.explained(evidence, found.noisy)
     return Finding(
         sites=sites,

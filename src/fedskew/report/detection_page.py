@@ -30,7 +30,7 @@ VERDICTS = {
     "some": "some: all three witnesses below speak for wrong labels",
     "inconclusive": "inconclusive: two of the three witnesses below speak for wrong labels",
     "none": "none: too little speaks for wrong labels",
-    "insufficient": "insufficient: too few sites could be judged",
+    "insufficient": "insufficient: nothing can be said",
 }
 TOP = 3
 
@@ -84,7 +84,7 @@ def headline(found: Detection) -> str:
     if mere:
         return f"No sign of wrong labels; {len(mere)} of {clients} sites look different: {shown.called(mere)}"
     if verdict == "insufficient":
-        return f"{clients} sites are too few, or sent too little, to say whose labels are wrong"
+        return f"It cannot be said whose labels are wrong: {warnings(found)[len(shown.judgement.warnings) - 1]}"
     if verdict == "inconclusive":
         suspects = [k for k, status in enumerate(shown.judgement.status) if status == "suspect"]
         look = f"; worth a look: {shown.called(suspects)}" if suspects else ""

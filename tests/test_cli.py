@@ -88,6 +88,7 @@ def test_run_gives_json_with_the_end_line_and_the_folder() -> None:
     end = json.loads(succeed("run", *QUICK, "--json", "--out", "mine"))
     assert end["folder"] == "mine"
     assert end["rounds"] == 2
+    assert end["best_round"] == 1 + face.load("mine").end["best_round"]
     assert len(end["weights_sha256"]) == 64
     assert end["up"] > 0
     assert (
@@ -96,12 +97,13 @@ def test_run_gives_json_with_the_end_line_and_the_folder() -> None:
     )
 
 
-def test_options_win_over_the_file_and_settings_over_options() -> None:
+def test_options_and_settings_win_over_the_file() -> None:
     config = configuration.from_dict({"method": "fedprox", "rounds": 1, "seed": 7, "engine": {"name": "inline"}})
     Path("mine.toml").write_text(configuration.dumps(config))
-    succeed("run", "--config", "mine.toml", "--rounds", "5", "--set", "rounds=2", "--out", "mine")
+    succeed("run", "--config", "mine.toml", "--rounds", "2", "--set", "local.epochs=1", "--out", "mine")
     header = face.load("mine").header["config"]
     assert (header["method"], header["rounds"], header["seed"]) == ("fedprox", 2, 7)
+    assert header["local"]["epochs"] == 1
 
 
 def test_resume_goes_on_to_the_same_bits() -> None:

@@ -219,7 +219,8 @@ def test_override_with_none_puts_the_default_back() -> None:
     ("assignment", "sentence"),
     [
         ("local.epoch=3", "config has no key 'local.epoch'; did you mean 'epochs'?"),
-        ("epochs=3", "config has no key 'epochs'; known: "),
+        ("epochs=3", "config has no key 'epochs'; did you mean 'local.epochs'?"),
+        ("batch=3", "config has no key 'batch'; did you mean 'local.batch' or 'evaluate.batch'?"),
         ("nowhere.at.all=3", "config has no key 'nowhere'; known: "),
         ("seed.x=3", "config has no key 'seed.x'; 'seed' is a value, not a section"),
         ("local.lr", "override 'local.lr' should be 'key=value', for example 'local.lr=0.1'"),

@@ -13,7 +13,8 @@ from fedskew.methods import registry
 SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
 
 #: what each place may import of fedskew: the layers below it, and its own folder
-L0 = {"errors", "names", "types", "tree", "seeds", "sections", "config", "functional", "record", "run_folder", "codec"}
+L0 = {"errors", "types", "tree", "seeds", "sections", "config", "functional", "record", "record_lines"}
+L0 |= {"run_folder", "codec", "names"}
 BELOW: dict[str, set[str]] = {
     "data": L0,
     "models": L0,
@@ -51,7 +52,8 @@ FLOOR: dict[str, set[str]] = {
     "tree": {"types"},
     "sections": {"errors"},
     "config": {"errors", "sections"},
-    "record": {"errors"},
+    "record_lines": set(),
+    "record": {"errors", "record_lines"},
     "run_folder": {"errors", "config", "record"},
     "functional": {"errors", "types"},
     "codec": {"errors", "types", "tree"},

@@ -297,6 +297,8 @@ def _complaint(error: ErrorDetails) -> str:
         return str(cause)
     place = ".".join(map(str, loc))
     if kind == "extra_forbidden":
+        if len(loc) == 1 and (homes := _sections_with(place)):
+            return f"has no key '{place}'; did you mean {' or '.join(homes)}?"
         return f"has no key '{place}'{nearest(str(loc[-1]), _section_of(loc).model_fields)}"
     if kind == "literal_error":
         allowed = map(str, get_args(_section_of(loc).model_fields[str(loc[-1])].annotation))
@@ -306,6 +308,15 @@ def _complaint(error: ErrorDetails) -> str:
     else:
         right = str(cause) if cause else error["msg"].removeprefix("Input ")
     return f"key '{place}' is {value!r}; it {right}"
+
+
+def _sections_with(name: str) -> list[str]:
+    sections = {key: field.annotation for key, field in RunConfig.model_fields.items()}
+    return [
+        f"'{key}.{name}'"
+        for key, section in sections.items()
+        if isinstance(section, type) and issubclass(section, BaseModel) and name in section.model_fields
+    ]
 
 
 def _section_of(loc: tuple[str | int, ...]) -> type[BaseModel]:

@@ -14,7 +14,7 @@ class UserError(ValueError):
 def nearest(word: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` when something known looks like `word`, else the list of what is known."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.7)
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; known: {', '.join(names)}"

@@ -74,10 +74,17 @@ def configure(
         values["data"] |= {"name": "own", "dir": str(data)}
         if partition is None and "partition" not in base.model_fields_set:
             values["partition"] |= _one_client_per_site(_sites_at(data))
-    if partition is not None:
-        values["partition"] |= configuration.Partition.parse(partition)
-    if noise is not None:
-        values["noise"] |= Noise.parse(noise)
+    said: dict[str, tuple[str, Any]] = {}
+    for section, text, parse in (
+        ("partition", partition, configuration.Partition.parse),
+        ("noise", noise, Noise.parse),
+    ):
+        if text is not None:
+            fields = parse(text)
+            values[section] |= fields
+            said |= {
+                f"{section}.{key}": (f"{section} {text}", each) for key, each in fields.items() if each is not None
+            }
     for flag, value in flags.items():
         if flag not in FLAGS:
             raise UserError(f"there is no option '{flag}'{nearest(flag, FLAGS)}")
@@ -87,8 +94,24 @@ def configure(
             for section in sections:
                 table = table[section]
             table[name] = value
+            said[FLAGS[flag]] = f"{flag.replace('_', '-')} {value}", value
+    settings = list(settings)
     configuration.assign(values, settings)
+    _check_consistent(said, settings, values)
     return configuration.from_dict(values)
+
+
+def _check_consistent(said: Mapping[str, tuple[str, Any]], settings: Sequence[str], values: dict[str, Any]) -> None:
+    """A flag and a setting of the same key may repeat each other, but not say two things."""
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if key in said:
+            words, value = said[key]
+            table: Any = values
+            for name in key.split("."):
+                table = table.get(name)
+            if table != value:
+                raise UserError(f"{words} and the setting {setting} contradict each other; say one of them")
 
 
 def run(
@@ -153,6 +176,8 @@ def compare(
     for folder in folders.values():
         if folder is not None and not resume:
             run_folder.check_free(folder, force)
+    if out is not None and resume:
+        comparison.check_all_named(Path(out), [folder for folder in folders.values() if folder is not None])
     given = replace(given, source=given.source or experiment.load_source(base))
     given = experiment.sharing(given, None if out is None else Path(out))
     results: dict[str, list[Result]] = {each: [] for each in methods}

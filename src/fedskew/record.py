@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any, TypedDict
 
 from fedskew.errors import UserError
+from fedskew.record_lines import sound
 
 if sys.platform != "win32":
     import fcntl
@@ -181,20 +182,21 @@ class Summary(TypedDict):
 
 def summary(rounds: Iterable[Mapping[str, Any]]) -> Summary:
     """Best, last and mean of the last ten accuracies, over the counted rounds that were evaluated."""
-    evaluated = _evaluated(rounds)
-    if not evaluated:
+    found = evaluated(rounds)
+    if not found:
         return {"best": None, "best_round": None, "last": None, "last10": None}
-    best_round, best = max(evaluated, key=lambda pair: pair[1])
-    accuracies = [accuracy for _, accuracy in evaluated]
+    best_round, best = max(found, key=lambda pair: pair[1])
+    accuracies = [accuracy for _, accuracy in found]
     return {"best": best, "best_round": best_round, "last": accuracies[-1], "last10": fmean(accuracies[-10:])}
 
 
 def first_reaching(rounds: Iterable[Mapping[str, Any]], target: float) -> int | None:
     """The first counted round whose accuracy is at least `target`."""
-    return next((index for index, accuracy in _evaluated(rounds) if accuracy >= target), None)
+    return next((index for index, accuracy in evaluated(rounds) if accuracy >= target), None)
 
 
-def _evaluated(rounds: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+def evaluated(rounds: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    """(index, accuracy) of the counted rounds that were evaluated."""
     return [
         (line["round"], line["accuracy"])
         for line in rounds
@@ -227,9 +229,12 @@ def _decode(text: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
         return None
-    if line["kind"] == "round" and type(line.get("round")) is not int:
+    if not sound(line):
         return None
-    return _unspelled(line) if any(f'"{word}"'.encode() in text for word in _NON_FINITE) else line
+    if not any(f'"{word}"'.encode() in text for word in _NON_FINITE):
+        return line
+    names = {"data": line["data"]} if line["kind"] == "header" and "data" in line else {}  # a class may be called inf
+    return _unspelled(line) | names
 
 
 def _unspelled(value: Any) -> Any:

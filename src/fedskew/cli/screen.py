@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal; wide enough for any table when there is none."""
+    """Standard output, as wide as the terminal or COLUMNS says; wide enough for any table when neither does."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 180, highlight=False, markup=False, emoji=False)
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if known else 180, highlight=False, markup=False, emoji=False)
 
 
 def print_json(value: Any) -> None:

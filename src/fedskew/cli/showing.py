@@ -12,6 +12,7 @@ import click
 
 from fedskew.cli import options
 from fedskew.cli.screen import console, print_facts, print_json, print_table
+from fedskew.errors import UserError
 
 if TYPE_CHECKING:
     from fedskew.report.cards import Entry
@@ -29,11 +30,17 @@ def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
     from fedskew.report import runs as records
     from fedskew.report.comparison import save
 
-    ending = out.suffix.removeprefix(".") if out else ""
-    chosen = kind or (ending if ending in page.FORMATS else "html")
-    made = page.FORMATS[chosen](records.read(runs))
+    printed = str(out) == "-"
+    ending = out.suffix.removeprefix(".") if out and not printed else "html"
+    if kind is None and ending not in page.FORMATS:
+        known = ", ".join(f".{each}" for each in page.FORMATS)
+        raise UserError(f"the ending of '{out}' says no format; it should be one of {known}, or name a --format")
+    chosen = kind or ending
     path = out or Path(f"report.{chosen}")
-    if str(path) == "-":
+    if not path.parent.is_dir():
+        raise UserError(f"cannot write '{path}': there is no folder '{path.parent}'; make it, or name another")
+    made = page.FORMATS[chosen](records.read(runs))
+    if printed:
         click.echo(made, nl=False)
         return
     save(path, made)

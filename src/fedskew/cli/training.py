@@ -150,18 +150,12 @@ def _show(result: Result, as_json: bool) -> None:
     from fedskew.report import tables
 
     traffic, end = tables.traffic(result), result.end
+    # the record has indices of rounds; whoever reads what a command says counts from 1
+    at = {key: end[key] + 1 for key in ("best_round", "reached") if end.get(key) is not None}
     if as_json:
-        print_json({**{k: v for k, v in end.items() if k != "kind"}, **traffic, "folder": str(result.folder)})
+        print_json({**{k: v for k, v in end.items() if k != "kind"}, **at, **traffic, "folder": str(result.folder)})
         return
-    at = "" if end["best_round"] is None else f" (round {end['best_round'] + 1})"
-    facts = {
-        "best": f"{tables.percent(end['best'])} %{at}",
-        "last": f"{tables.percent(end['last'])} %",
-        "mean of last 10": f"{tables.percent(end['last10'])} %",
-    }
-    if "target" in end:
-        reached = "not reached" if end["reached"] is None else f"reached in round {end['reached'] + 1}"
-        facts[f"target {tables.percent(end['target'])} %"] = reached
+    facts = _scores(result, at)
     recall = tables.final_recall(result)
     if recall is not None:
         labels = result.header["data"]["labels"]
@@ -183,3 +177,29 @@ def _show(result: Result, as_json: bool) -> None:
         "folder": str(result.folder),
     }
     print_facts(facts)
+
+
+def _scores(result: Result, at: dict[str, int]) -> dict[str, str]:
+    """How good the models were; `at` says in which round."""
+    from fedskew import record
+    from fedskew.report import tables
+
+    end = result.end
+    if not result.rounds:
+        return {"rounds": "none, so nothing was trained; the weights are the initial ones"}
+    best_round = f" (round {at['best_round']})" if "best_round" in at else ""
+    facts = {"best": f"{tables.percent(end['best'])} %{best_round}", "last": f"{tables.percent(end['last'])} %"}
+    averaged = len(record.evaluated(result.rounds)[-10:])
+    if averaged > 1:
+        facts[f"mean of last {averaged}"] = f"{tables.percent(end['last10'])} %"
+    undecided = next((line.get("undecided") for line in reversed(result.rounds) if "accuracy" in line), None)
+    if undecided:
+        tested = result.header["data"]["test"]
+        facts["diverged"] = (
+            f"the last model gives no numbers for {undecided:,} of {tested:,} test samples, which count as wrong; a "
+            "smaller --lr may help"
+        )
+    if "target" in end:
+        reached = f"reached in round {at['reached']}" if "reached" in at else "not reached"
+        facts[f"target {tables.percent(end['target'])} %"] = reached
+    return facts

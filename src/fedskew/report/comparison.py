@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from fedskew import record
 from fedskew.errors import UserError
 from fedskew.report import pictures, tables
 from fedskew.report.tables import Ran, Row
@@ -46,6 +47,21 @@ def members(folder: Path) -> list[Path]:
         return [folder / str(run["folder"]) for run in runs]
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def held(folder: Path) -> list[Path]:
+    """The run folders of a comparison, finished or interrupted."""
+    return members(folder) or sorted(each.parent for each in folder.glob(f"*/{record.NAME}"))
+
+
+def check_all_named(folder: Path, named: Iterable[Path]) -> None:
+    """Refuse to go on with less than is there, which would be missing from the comparison's table from then on."""
+    left_out = sorted({each.name for each in held(folder)} - {each.name for each in named})
+    if left_out:
+        raise UserError(
+            f"the comparison in '{folder}' also holds {', '.join(left_out)}; to go on with it, name all its methods "
+            "and seeds, or choose another --out"
+        )
 
 
 def save_text(path: Path, text: str) -> None:

@@ -112,13 +112,14 @@ _DRAWN = ("curves", "confusion", "partition", "detection")
 
 
 def rounds_csv(runs: Sequence[Loaded]) -> str:
-    """One line for each round of each run."""
+    """One line for each round of each run; rounds count from 1, as everywhere but in records."""
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(("run", "seed", *_COLUMNS))
     for each in runs:
         for line in each.run.rounds:
-            writer.writerow((each.name, each.seed, *(line.get(column) for column in _COLUMNS)))
+            counted = line | {"round": line["round"] + 1}
+            writer.writerow((each.name, each.seed, *(counted.get(column) for column in _COLUMNS)))
     return lines.getvalue()
 
 

@@ -82,8 +82,8 @@ def notes(runs: Sequence[Loaded]) -> list[str]:
 def setting(each: Loaded) -> dict[str, str]:
     """What was run on what, in words."""
     header, config = each.run.header, each.config
-    if not config:
-        return {"setting": "unknown: the record has no header"}
+    if not config or not {"data", "model"} <= header.keys():
+        return {"setting": "unknown: the record does not say"}
     data, model, local = header["data"], header["model"], config["local"]
     partition, per_round = config["partition"], config["per_round"] or config["partition"]["clients"]
     shown = [f"{key} {partition[key]}" for key in ("alpha", "s", "k") if partition.get(key) is not None]
@@ -192,7 +192,7 @@ def classes(task: Task) -> Table | str:
     count = max(map(len, found.values()))
     names = task.labels if len(task.labels) == count else [str(c) for c in range(count)]
     counts = task.runs[0].run.header.get("counts")
-    held = [sum(column) for column in zip(*counts, strict=True)] if counts else None
+    held = [sum(column) for column in zip(*counts, strict=True)] if counts and len(counts[0]) == count else None
     rows = []
     for c in range(count):
         row: list[Cell | str] = [names[c], *([f"{held[c]:,}"] if held else [])]
@@ -279,7 +279,7 @@ def partitions(runs: Sequence[Loaded]) -> list[dict[str, str]]:
     shown: dict[str, dict[str, str]] = {}
     for each in runs:
         header = each.run.header
-        if header.get("counts") and header["shards"] not in shown:
+        if header.get("counts") and {"shards", "data"} <= header.keys() and header["shards"] not in shown:
             sizes, held = [sum(row) for row in header["counts"]], [sum(n > 0 for n in row) for row in header["counts"]]
             shown[header["shards"]] = {
                 "title": f"{header['data']['name']}, seed {each.seed}: {len(sizes):,} clients of {min(sizes):,} to "

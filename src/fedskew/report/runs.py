@@ -10,7 +10,7 @@ from typing import Any
 from fedskew import record
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
-from fedskew.report.comparison import members
+from fedskew.report.comparison import held
 
 #: settings that change neither the method nor its task
 _ASIDE = (
@@ -70,7 +70,7 @@ def _meant(paths: Iterable[Path]) -> Iterator[Path]:
         if path.is_file() or (path / record.NAME).exists():
             yield path
             continue
-        inside = members(path) or sorted(each.parent for each in path.glob(f"*/{record.NAME}"))
+        inside = held(path)
         if not inside:
             raise UserError(f"'{path}' holds no run: there is no {record.NAME} in it or in a folder inside it")
         yield from inside

@@ -69,7 +69,9 @@ def client_score(run: Ran, group: str) -> float | None:
 
 def seconds(run: Ran) -> float:
     """How long a run took, or has taken so far."""
-    return run.end["seconds"] if run.end else sum(line.get("seconds", 0.0) for line in run.rounds)
+    if run.end is not None and "seconds" in run.end:
+        return run.end["seconds"]
+    return sum(line.get("seconds", 0.0) for line in run.rounds)
 
 
 def traffic(run: Ran) -> dict[str, int]:

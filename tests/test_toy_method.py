@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from fedskew.methods import registry
+from tests.commands import complaint, succeed
 from tests.contract import harness
 
 CONTRIBUTING = Path(__file__).parent.parent / "CONTRIBUTING.md"
@@ -34,3 +36,24 @@ def test_the_worked_example_is_a_method(tmp_path: Path, monkeypatch: pytest.Monk
         assert loud.best is not None
     finally:
         registry._entries.pop("fedhush", None)
+
+
+def test_a_method_outside_the_package_is_imported_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fedhush.py").write_text(worked_example())
+    (tmp_path / "fedbroken.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "fedhush", raising=False)
+    quick = ["--method", "fedhush(weight=0.1)+avgm", "--engine", "pool", "--clients", "2", "--epochs", "1"]
+    assert "there is no method 'fedhush'" in complaint("run", *quick, "--rounds", "1", "--out", "mine")
+    try:
+        succeed("--import", "fedhush", "run", *quick, "--rounds", "1", "--out", "mine")
+        registry._entries.pop("fedhush")
+        monkeypatch.delitem(sys.modules, "fedhush")
+        assert "rounds" in succeed("--import", "fedhush", "resume", "mine", "--rounds", "2", "--json")
+    finally:
+        registry._entries.pop("fedhush", None)
+    assert "cannot be imported: No module named 'fedhsh'" in complaint("--import", "fedhsh", "methods")
+    assert "cannot be imported: ZeroDivisionError: division by zero (" in complaint("--import", "fedbroken", "methods")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import click
@@ -19,13 +20,28 @@ from fedskew.cli.track import track
 from fedskew.cli.training import compare, resume, run
 from fedskew.cli.watch import watch
 from fedskew.cli.worklist import worklist
+from fedskew.errors import UserError, theirs
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="fedskew")
-def main() -> None:
+@click.option("--import", "modules", multiple=True, metavar="MODULE", help="Of yours, with methods that it registers.")
+def main(modules: tuple[str, ...]) -> None:
     """Federated learning when clients' labels are skewed or wrong: train, compare, look."""
     sys.path.append("")  # --model mymodel:build is found where one is, as by python -m
+    for name in modules:
+        _import(name)
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except UserError:
+        raise
+    except ImportError as error:
+        raise UserError(f"module '{name}' cannot be imported: {error}") from error
+    except Exception as error:
+        raise UserError(f"module '{name}' cannot be imported: {theirs(error)}") from error
 
 
 for command in (

@@ -14,7 +14,6 @@ from statistics import fmean
 from typing import Any, TypedDict
 
 from fedskew.errors import UserError
-from fedskew.record_lines import sound
 
 if sys.platform != "win32":
     import fcntl
@@ -223,6 +222,8 @@ def _spelled(value: Any) -> Any:
 
 def _decode(text: bytes) -> dict[str, Any] | None:
     """One line, or None when it is not one of ours."""
+    from fedskew.record_lines import sound  # here, because help comes without pydantic
+
     try:
         line = json.loads(text.decode())
     except (ValueError, RecursionError):

@@ -201,9 +201,9 @@ def test_fifty_runs_of_two_hundred_rounds_are_quick_and_small(tmp_path: Path) ->
             fakes.write(
                 tmp_path / f"{method}-{seed}", accuracies, f"fedprox(mu={method})", seed, loss=1.2345678, **extra
             )
-    began = time.monotonic()
+    began = time.process_time()
     text = page.html(runs.read([tmp_path]))
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     assert len(text.encode()) < 5_000_000
 
 

@@ -97,7 +97,7 @@ def _score(agreed: Agreed, content: RecordDict, context: Context) -> RecordDict:
     guard.check_scoring(agreed.rules)
     site, (spec, weights) = agreed.site, unpack(content)
     pieces = [evaluate.score_slice(site, spec, weights, piece) for piece in evaluate.slices(site)]
-    return pack({name: sum(piece[name] for piece in pieces) for name in pieces[0]})
+    return pack({name: sum(piece[name] for piece in pieces) for name in ("confusion", "loss")})
 
 
 def _about(agreed: Agreed, content: RecordDict, context: Context) -> RecordDict:

@@ -186,9 +186,15 @@ def joined(parts: Mapping[str, Rows]) -> Rows:
         samples: Any = np.concatenate([rows.samples for rows in parts.values()])
     else:
         samples = _chained(parts, "samples")
-    said = (_chained(parts, what) for what in ("labels", "sites", "patients", "splits"))
     lines = [rows.line(row) for rows in parts.values() for row in range(len(rows.labels))]
-    return Rows(samples, *said, lines=lines)
+    return Rows(
+        samples,
+        labels=_chained(parts, "labels"),
+        sites=_chained(parts, "sites"),
+        patients=_chained(parts, "patients"),
+        splits=_chained(parts, "splits"),
+        lines=lines,
+    )
 
 
 def _chained(parts: Mapping[str, Rows], what: str) -> list[Any]:

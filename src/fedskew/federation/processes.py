@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from fedskew.errors import UserError
 
@@ -60,7 +60,7 @@ def log_of(folder: Path, name: str) -> Path:
 def living(folder: Path) -> dict[str, list[Seen]]:
     """What was begun for this folder and still lives, by name."""
     running = list(_running())
-    found = {path.stem: _members(path, running) for path in sorted((folder / PIDS).glob("*.json"))}
+    found = {path.stem: _members(_noted(path), running) for path in sorted((folder / PIDS).glob("*.json"))}
     return {name: members for name, members in found.items() if members}
 
 
@@ -187,20 +187,20 @@ class Keeper:
             child.wait()
 
 
-def end(folder: Path, name: str) -> bool:
-    """End a process and what it began; whether there was anything to end."""
+def end(folder: Path, name: str) -> None:
+    """End a process and what it began."""
     path = folder / PIDS / f"{name}.json"
-    there = _members(path, list(_running()))
+    noted = _noted(path)  # a keeper removes the file itself, some moments before it ends
+    there = _members(noted, list(_running()))
     if there:
         _signal(there, signal.SIGTERM)
         until = time.monotonic() + PATIENCE
-        while (left := _members(path, list(_running()))) and time.monotonic() < until:
+        while (left := _members(noted, list(_running()))) and time.monotonic() < until:
             time.sleep(LOOK / 4)
         _signal(left, signal.SIGKILL)
-        while _members(path, list(_running())):
+        while _members(noted, list(_running())):
             time.sleep(LOOK / 4)
     path.unlink(missing_ok=True)
-    return bool(there)
 
 
 def end_everything(folder: Path) -> list[str]:
@@ -253,13 +253,18 @@ def _signal(processes: Sequence[Seen], sign: signal.Signals) -> None:
             os.kill(process.pid, sign)
 
 
-def _members(path: Path, running: Sequence[Seen]) -> list[Seen]:
-    """The process that a file names, and those it began: none, if its pid is another process's by now."""
+def _noted(path: Path) -> dict[str, Any] | None:
     try:
-        noted: Mapping[str, str | int] = json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError):
-        return []
-    if noted["boot"] != _boot():
+        return None
+    assert isinstance(found, dict)
+    return found
+
+
+def _members(noted: Mapping[str, Any] | None, running: Sequence[Seen]) -> list[Seen]:
+    """The process that a note is of, and those it began: none, if its pid is another process's by now."""
+    if noted is None or noted["boot"] != _boot():
         return []
     leader = next((each for each in running if each.pid == noted["pid"]), None)
     if leader is not None and leader.started != noted["started"]:

@@ -176,7 +176,7 @@ class _Cells(TypedDict):
 @with_config(ConfigDict(extra="forbid", strict=True))
 class DetectionOptions(TypedDict):
     seeds: Count
-    covariance: str
+    covariance: Literal["full", "diag"]
     level: Number
     min_count: Count
     suspect: Number
@@ -207,6 +207,10 @@ def _same_clients(found: _Detection) -> _Detection:
     lengths = {len(each) for each in (cells["mean"], found["age"], *told, evidence["confusions"])}
     if len(shapes) > 1 or len(lengths) > 1 or (0, 0) in shapes:
         raise ValueError("not one entry for each client")
+    (clients, classes) = shapes.pop()
+    mistaken = [label for client in evidence["confusions"] for pair in client for label in pair[:2]]
+    if any(client >= clients for client in found["noisy"]) or any(label not in range(classes) for label in mistaken):
+        raise ValueError("a client or a class that there is not")
     return found
 
 

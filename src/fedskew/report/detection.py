@@ -136,7 +136,8 @@ def detect(
     if which is not None and not 1 <= which <= len(opened):
         raise UserError(f"detection {which} does not exist; the run has detections 1 to {len(opened)}")
     classes = len(opened[0]["verdict"]["cells"]["mean"][0])
-    labels = run.header.get("data", {}).get("labels") or [str(c) for c in range(classes)]
+    named = run.header.get("data", {}).get("labels") or []
+    labels = named if len(named) == classes else [str(c) for c in range(classes)]
     given = dict(options or {})
     if exclude:
         given["exclude"] = tuple(_class(each, labels) for each in exclude)
@@ -149,7 +150,7 @@ def detect(
         raise UserError(f"the record holds no '{indicator}' of any client; take indicator 'cells', which it holds")
     used = shown.judgement.options
     noise = run.header.get("noise") or {}
-    rates = noise.get("realised")
+    rates, truth = noise.get("realised"), noise.get("noisy")
     return Detection(
         name=f"{run.header.get('method', 'unknown')} on {run.header.get('data', {}).get('name', 'unknown data')}",
         labels=labels,
@@ -158,8 +159,8 @@ def detect(
         clients=explain(shown.cells, shown.judgement),
         indicator=indicator,
         fits=fits(indicator, shown.cells, shown.scalars, used.seeds, used.covariance, used.exclude),
-        truth=noise.get("noisy"),
-        rates=rates if rates and len(rates) == len(shown.cells.mean) else None,
+        truth=truth if truth is not None and all(client < clients for client in truth) else None,
+        rates=rates if rates and len(rates) == clients else None,
     )
 
 

@@ -106,6 +106,7 @@ def _draw_heat(figure: Figure, axes: Axes, found: Detection, order: np.ndarray) 
 
 def _draw_levels(axes: Axes, found: Detection, order: np.ndarray, ratio: np.ndarray, error: np.ndarray) -> None:
     axes.axvline(1.0, color=FAINT, linewidth=1.2, zorder=0)
+    error = np.minimum(error, 5.0)  # longer bars, of more than a hundred times, would leave no room for the others
     status = np.array(found.shown.status)[order]
     for name, (colour, marker) in LOOKS.items():
         rows = np.flatnonzero((status == name) & np.isfinite(ratio))

@@ -22,7 +22,7 @@ from fedskew.detection.quality import Indicator, averaged, fits
 pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).parent.parent
-LARGEST_PICTURE = 60_000
+LARGEST_PICTURE = 100_000
 
 QUEUE = """
 [[runs]]

@@ -28,7 +28,7 @@ test-ray: $(INSTALLED)
 	$(BIN)/python -m pytest -q -rP -m "slow or not slow" --durations 20 tests/engines/test_ray.py
 
 test-federation: $(INSTALLED)
-	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 tests/flower tests/test_leaving.py
+	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 tests/flower tests/federation tests/test_leaving.py
 
 check-report: $(INSTALLED)
 	$(BIN)/fedskew report runs/demo -o runs/demo/report.html

@@ -168,7 +168,7 @@ def check_runs(table: Table, row: dict[str, str], groups: list[list[Record]]) ->
         if group[0][0]["method"] == method and same_split(table, group[0]):
             shown = {
                 "seeds": str(len(group)),
-                "rounds": str(len(curves[0])),
+                "rounds": str(sum(line["counted"] for line in rounds(group[0]))),
                 "best": spread([max(curve) for curve in curves]),
                 "last": spread([curve[-1] for curve in curves]),
                 "mean of last 10": spread([sum(curve[-10:]) / len(curve[-10:]) for curve in curves]),

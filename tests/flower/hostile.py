@@ -1,17 +1,21 @@
-"""An app for a project: an ordinary site, but that site 2 sends another kind of nonsense in every round."""
+"""A site's executor with another app than ours, which sends another kind of nonsense in every round.
+
+python hostile.py site [flags of fedskew.flower.executor site]
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import torch
 from flwr.app import Array, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedskew.flower.client import client_app
+from fedskew.flower import client, executor
 from fedskew.flower.messages import TENSORS, pack, unpack
 
-ordinary = client_app()
+ordinary = client.app
 app = ClientApp()
 app.query("about")(ordinary)
 
@@ -32,6 +36,9 @@ def nonsense(content: RecordDict, round: int) -> RecordDict:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     reply = ordinary(message, context)
-    if context.node_config["site"] != 2:
-        return reply
     return Message(nonsense(reply.content, unpack(message.content).round.index), reply_to=message)
+
+
+if __name__ == "__main__":
+    client.app = app
+    sys.exit(executor.main())

@@ -1,4 +1,4 @@
-"""A SuperLink and its SuperNodes as real processes on loopback, all of them ended at the end."""
+"""Federations of real processes on loopback, all of them ended at the end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,43 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import record
+from fedskew import experiment, record
 from fedskew.config import RunConfig
+from fedskew.errors import UserError
+from fedskew.federation import certificates, folder
+from fedskew.federation import processes as kept
+from fedskew.federation.folder import Address
+from fedskew.federation.link import Link, shake_hands
 from fedskew.flower import project
 
 BIN = Path(sys.executable).parent
+SITES = ("site0", "site1", "site2")
+
+
+def config_of(method: str, rounds: int = 2, clients: int = 3) -> RunConfig:
+    return configuration.from_dict(
+        {
+            "method": method,
+            "rounds": rounds,
+            "partition": {"name": "dirichlet", "alpha": 0.5, "clients": clients},
+            "model": {"name": "tiny"},
+            "local": {"epochs": 1, "batch": 64},
+            "engine": {"name": "inline"},
+        }
+    )
+
+
+def inline(config: RunConfig) -> str:
+    """The hash of the weights that a run ends with in this process."""
+    digest = experiment.run(config).end["weights_sha256"]
+    assert isinstance(digest, str)
+    return digest
 
 
 def free_port() -> int:
@@ -28,56 +55,41 @@ def free_port() -> int:
         return int(made.getsockname()[1])
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 800) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 800, look: float = 0.1) -> Any:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if found := what():
             return found
-        time.sleep(0.3)
+        time.sleep(look)
     raise TimeoutError(f"not within {seconds} s")
 
 
-class Federation:
-    """`folder` holds logs, memories and runs. Apps are run by Flower's own processes, or by our `executors`."""
+def rounds(out: Path) -> int:
+    """How many rounds a run's record has."""
+    return len(record.read(out).rounds) if (out / record.NAME).exists() else 0
 
-    def __init__(self, folder: Path, nodes: int = 3, executors: bool = False) -> None:
-        self.folder, self.address, self.executors = folder, f"127.0.0.1:{free_port()}", executors
-        self.allow, self.secret, self.canary = folder / "allow", folder / "secret", folder / "canary"
+
+class Processes:
+    """`folder` holds logs and Flower's files; `trust` is how Flower's commands know the SuperLink."""
+
+    def __init__(self, folder: Path, trust: str) -> None:
+        self.folder, self.address, self.canary = folder, Address("127.0.0.1", free_port()), folder / "canary"
         self.started: dict[str, subprocess.Popen[bytes]] = {}
-        home = folder / "home"
-        home.mkdir(parents=True)
-        self.canary.mkdir()
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "loop"\n[superlink.loop]\naddress = "{self.address}"\ninsecure = true\n'
-        )
-        self.environment = os.environ | {
-            "FLWR_HOME": str(home),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        self.canary.mkdir(parents=True)
+        self.environment = kept.environment(folder) | {
             "OMP_NUM_THREADS": "1",
             "CANARY": str(self.canary),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
-        self.allow.write_text(project.digest())
-        self.secret.write_bytes(secrets.token_bytes(32))
-        host, port = self.address.split(":")
-        where = ["--host", host, "--port", port, "--database", str(folder / "state.db")]
-        if executors:
-            outside = ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)]
-            self.start("link", ["python", "-m", "fedskew.flower.link", "--insecure", *where, *outside])
-        else:
-            self.start("link", ["flower-superlink", "--insecure", *where])
-        wait_for(lambda: b"Uvicorn running" in (folder / "link.log").read_bytes())
-        if executors:
-            self.coordinator()
-        for site in range(nodes):
-            self.node(site)
+        home = Path(self.environment["FLWR_HOME"])
+        home.mkdir()
+        known = f'[superlink]\ndefault = "loop"\n[superlink.loop]\naddress = "{self.address}"\n{trust}\n'
+        (home / "config.toml").write_text(known)
 
-    def start(self, name: str, command: list[str]) -> None:
-        with (self.folder / f"{name}.log").open("ab") as log:
+    def start(self, name: str, program: str, *words: object) -> None:
+        with self.log(name).open("ab") as log:
             self.started[name] = subprocess.Popen(
-                [str(BIN / command[0]), *command[1:]],
+                [str(BIN / program), *map(str, words)],
                 stdout=log,
                 stderr=log,
                 env=self.environment,
@@ -85,46 +97,146 @@ class Federation:
                 start_new_session=True,
             )
 
-    def node(self, site: int, **more: str) -> None:
-        config = {"site": str(site), "memory": f"'{self.folder / 'memory'}'"} | more
-        words = " ".join(f"{key}={value}" for key, value in config.items())
-        if self.executors:
-            self.executor(f"node{site}", "site", "--node-config", words)
-            return
-        address = ["--superlink", self.address, "--host", "127.0.0.1", "--port", str(free_port())]
-        self.start(f"node{site}", ["flower-supernode", "--insecure", *address, "--node-config", words])
-
-    def executor(self, name: str, role: str, *more: str) -> None:
-        common = ["--address", self.address, "--allow", str(self.allow)]
-        self.start(name, ["python", "-m", "fedskew.flower.executor", role, *common, *more])
-
-    def coordinator(self) -> None:
-        self.executor("coordinator", "coordinator", "--secret", str(self.secret), "--runs", str(self.folder))
-
-    def stop(self, name: str, sign: int = signal.SIGKILL) -> None:
-        """The process and whatever it started."""
+    def stop(self, name: str, sign: int = signal.SIGTERM) -> None:
+        """A process and whatever it started."""
         process = self.started.pop(name)
         os.killpg(process.pid, sign)
-        process.wait(30)
+        process.wait(60)
 
-    def submit(self, name: str, config: RunConfig, client: Path | None = None, **rules: Any) -> Path:
-        """Start a run as `flwr run` does, perhaps with another app for clients; its folder."""
-        app, out = self.folder / f"app-{name}", self.folder / f"run-{name}"
-        given = project.write(app, {"config": configuration.dumps(config), "out": str(out)} | rules)
-        if client is not None:
-            text = (app / "pyproject.toml").read_text()
-            (app / "pyproject.toml").write_text(text.replace("fedskew.flower.client", client.stem))
-            (app / client.name).write_text(client.read_text())
-        self.flwr("run", str(app), "loop", "--run-config", str(given))
-        return out
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
 
-    def flwr(self, *words: str) -> str:
-        command = [str(BIN / "flwr"), *words]
+    def flwr(self, *words: object, cwd: Path | None = None) -> str:
+        command = [str(BIN / "flwr"), *map(str, words)]
         return subprocess.run(
-            command, env=self.environment, check=True, capture_output=True, timeout=240, text=True
+            command, env=self.environment, cwd=cwd, check=True, capture_output=True, timeout=240, text=True
         ).stdout
 
-    def submit_canary(self) -> str:
+    def running(self) -> list[str]:
+        """Commands of all processes that know of this folder."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if f"FLWR_HOME={self.folder}/".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_text())
+        return found
+
+    def close(self) -> None:
+        for name in list(self.started):
+            self.stop(name, signal.SIGKILL)
+        wait_for(lambda: not self.running(), seconds=60)
+
+
+class PlainFlower(Processes):
+    """Flower's own processes, with neither encryption nor keys."""
+
+    def __init__(self, folder: Path, sites: int) -> None:
+        super().__init__(folder, "insecure = true")
+        where = ("--host", self.address.host, "--port", self.address.port, "--database", folder / "state.db")
+        self.start("link", "flower-superlink", "--insecure", *where)
+        wait_for(lambda: b"Uvicorn running" in self.log("link").read_bytes())
+        for site in range(sites):
+            here = ("--superlink", self.address, "--host", "127.0.0.1", "--port", free_port())
+            words = f"site={site} memory='{folder / f'memory{site}'}'"
+            self.start(f"node{site}", "flower-supernode", "--insecure", *here, "--node-config", words)
+
+
+class Federation(Processes):
+    """What `fedskew federation start` starts: TLS, a key for each site, and executors that take nobody's code."""
+
+    def __init__(self, at: Path) -> None:
+        self.ca = at / certificates.CA
+        super().__init__(at, f'root-certificates = "{self.ca}"')
+        self.allow, self.secret, self.submitted = at / folder.ALLOWED, at / "secret", at / "submitted"
+        certificates.make_authority(at, "test")
+        certificates.make_server(at, [self.address.host])
+        folder.allow(at, project.digest())
+        self.secret.write_bytes(secrets.token_bytes(32))
+        self.submitted.mkdir()
+        self.numbers: dict[Path, int] = {}
+        self.start_link()
+        self.start_coordinator()
+        for number, name in enumerate(SITES):
+            self.admit(name)
+            self.start_site(name, number)
+        wait_for(lambda: self.connected() >= set(SITES), look=0.5)
+
+    def start_link(self) -> None:
+        made = (self.folder / name for name in (certificates.SERVER, certificates.SERVER_KEY))
+        tls = ("--ssl-ca-certfile", self.ca, *sum(zip(("--ssl-certfile", "--ssl-keyfile"), made, strict=True), ()))
+        outside = ("--isolation", "process", "--superexec-auth-secret-file", self.secret, "--enable-supernode-auth")
+        where = ("--host", self.address.host, "--port", self.address.port, "--database", self.folder / "state.db")
+        self.start("link", "python", "-m", "fedskew.flower.link", *tls, *outside, *where)
+        wait_for(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            shake_hands(self.address, self.ca)
+        except UserError:
+            return False
+        return True
+
+    def start_coordinator(self) -> None:
+        own = ("--secret", self.secret, "--runs", self.submitted)
+        self.start("coordinator", "python", "-m", "fedskew.flower.executor", "coordinator", *self._known(), *own)
+
+    def _known(self) -> tuple[object, ...]:
+        return ("--address", self.address, "--ca", self.ca, "--allow", self.allow)
+
+    def admit(self, name: str) -> None:
+        """Give a site its key, and register it."""
+        (self.folder / name).mkdir()
+        certificates.make_site_key(self.folder / name, name)
+        with self.link() as link:
+            link.register(self._key(name), name)
+
+    def start_site(self, name: str, number: int, program: Sequence[object] = ("-m", "fedskew.flower.executor")) -> None:
+        words = f"site={number} memory='{self.memory(name)}'"
+        own = ("--key", self.folder / name / certificates.KEY, "--node-config", words)
+        self.start(name, "python", *program, "site", *self._known(), *own)
+
+    def memory(self, name: str) -> Path:
+        return self.folder / name / "memory"
+
+    def link(self) -> AbstractContextManager[Link]:
+        return Link.to(self.address, self.ca)
+
+    def connected(self) -> set[str]:
+        """The sites that Flower believes to be there."""
+        with self.link() as link:
+            here = {node.key for node in link.nodes() if node.connected}
+        return {name for name in SITES if self._key(name) in here}
+
+    def _key(self, name: str) -> bytes:
+        return certificates.pem(certificates.public_key(str(self.folder / name / certificates.PUBLIC_KEY)))
+
+    def submit(self, name: str, config: RunConfig, sites: Sequence[str] = SITES, **rules: Any) -> Path:
+        """Start a run with these sites, from its beginning or from where it was left; its folder."""
+        out = self.folder / "runs" / name
+        with self.link() as link:
+            nodes = {node.key: node.id for node in link.nodes()}
+            numbered = ",".join(f"{nodes[self._key(site)]}:{number}" for number, site in enumerate(sites))
+            words = {"config": configuration.dumps(config), "out": str(out), "sites": numbered} | rules
+            project.write(self.submitted / name, words)
+            self.numbers[out] = link.submit(words)
+        return out
+
+    def finish(self, out: Path) -> record.Run:
+        """The record, once the run has ended. Flower, who has enough to do, is asked only while nobody writes it."""
+        path = out / record.NAME
+        with self.link() as link:
+
+            def ended() -> record.Run | None:
+                how = None if record.has_writer(path) else link.ended(self.numbers[out])
+                run = record.read(out) if path.exists() else record.Run()
+                assert how is None or run.end is not None, how
+                return run if run.end is not None else None
+
+            found = wait_for(ended, look=0.5)
+        assert isinstance(found, record.Run)
+        return found
+
+    def submit_canary(self) -> int:
         """A stranger's app, submitted by nothing but `flwr run`; Flower's number of the run."""
         app = self.folder / "app-canary"
         given = project.write(app, {})
@@ -132,45 +244,22 @@ class Federation:
         text = text.replace("fedskew.flower.server:app", "canary:server").replace("fedskew.flower.client", "canary")
         (app / project.FILE).write_text(text)
         (app / "canary.py").write_text(Path(__file__).with_name("canary.py").read_text())
-        return str(
-            json.loads(self.flwr("run", str(app), "loop", "--run-config", str(given), "--format", "json"))["run-id"]
-        )
+        return int(json.loads(self.flwr("run", app, "loop", "--run-config", given, "--format", "json"))["run-id"])
 
-    def status(self, run: str) -> str:
-        """What Flower says of a run."""
-        return str(json.loads(self.flwr("list", "loop", "--run-id", run, "--format", "json"))["runs"][0])
+    def how_ended(self, run: int) -> str:
+        """What Flower says of a run that has ended."""
+        with self.link() as link:
+            return str(wait_for(lambda: link.ended(run), 400, look=0.5))
 
     def sung(self) -> list[str]:
         """What the canary left, wherever it was run."""
         return sorted(each.name.partition("-")[0] for each in self.canary.iterdir())
 
-    def finish(self, out: Path) -> record.Run:
-        """The record, once the run has ended."""
 
-        def ended() -> record.Run | None:
-            if not (out / record.NAME).exists():
-                return None
-            run = record.read(out)
-            return run if run.end is not None else None
-
-        found = wait_for(ended)
-        assert isinstance(found, record.Run)
-        return found
-
-    def rounds(self, out: Path) -> int:
-        return len(record.read(out).rounds) if (out / record.NAME).exists() else 0
-
-    def server_process(self, out: Path) -> int:
-        """The process that writes a run's record."""
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                opened = {os.readlink(each) for each in (entry / "fd").iterdir()}
-            except OSError:
-                continue
-            if str(out / record.NAME) in opened:
+def server_process(out: Path) -> int:
+    """The process that writes a run's record."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(out / record.NAME) in {os.readlink(each) for each in (entry / "fd").iterdir()}:
                 return int(entry.name)
-        raise ProcessLookupError(out)
-
-    def close(self) -> None:
-        for name in list(self.started):
-            self.stop(name)
+    raise ProcessLookupError(out)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
 import socket
-from collections.abc import Iterator
+import ssl
 from pathlib import Path
 
 import httpx
@@ -22,13 +21,10 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedskew import config as configuration
-from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.flower import executor, link, pace, project
 from fedskew.flower.executor_flwr import Node
-from tests.flower.processes import Federation, wait_for
-from tests.flower.test_processes import config_of, inline
+from tests.flower.processes import SITES, Federation, config_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -181,77 +177,45 @@ def own_address() -> str:
         return str(made.getsockname()[0])
 
 
-def answered(address: str, path: str, caller: str) -> int:
+def answered(federation: Federation, path: str, caller: str) -> int:
     """The status of an empty request that comes from another address than the one it goes to."""
-    with httpx.Client(transport=httpx.HTTPTransport(local_address=caller)) as client:
-        return client.post(f"http://{address}{path}", timeout=60).status_code
+    trusting = ssl.create_default_context(cafile=federation.ca)
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=caller, verify=trusting)) as client:
+        return client.post(f"https://{federation.address}{path}", timeout=60).status_code
 
 
-def two_sites(method: str, rounds: int) -> RunConfig:
-    return configuration.override(config_of(method, rounds), ["partition.clients=2"])
+def test_a_coordinator_refuses_a_strangers_app_and_a_strangers_configuration(
+    federation: Federation, tmp_path: Path
+) -> None:
+    for path in ("/v1/control/list-runs", "/v1/runtime/acquire-task", "/docs"):
+        assert answered(federation, path, own_address()) == 404
+        assert answered(federation, path, "127.0.0.1") != 404
+    assert answered(federation, "/v1/fleet/pull-messages", own_address()) != 404
 
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    made = Federation(tmp_path_factory.mktemp("federation"), nodes=2, executors=True)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def test_a_coordinator_refuses_a_strangers_app_and_a_strangers_configuration(tmp_path: Path) -> None:
-    made = Federation(tmp_path, nodes=0, executors=True)
-    try:
-        for path in ("/v1/control/list-runs", "/v1/runtime/acquire-task", "/docs"):
-            assert answered(made.address, path, own_address()) == 404
-            assert answered(made.address, path, "127.0.0.1") != 404
-        assert answered(made.address, "/v1/fleet/pull-messages", own_address()) != 404
-
-        run = made.submit_canary()
-        wait_for(lambda: "finished:failed" in made.status(run), 200)
-        assert "is not on the allow-list" in made.status(run)
-
-        elsewhere = tmp_path / "elsewhere" / "app"
-        given = project.write(elsewhere, {"config": "rounds = 1", "out": str(tmp_path / "stolen")})
-        made.flwr("run", str(elsewhere), "loop", "--run-config", str(given))
-        wait_for(lambda: b"is none of the coordinator's own" in (tmp_path / "coordinator.log").read_bytes(), 200)
-    finally:
-        made.close()
-    assert not made.sung() and not (tmp_path / "stolen").exists()
+    before = federation.sung()
+    assert "is not on the allow-list" in federation.how_ended(federation.submit_canary())
+    with federation.link() as superlink:
+        ours = superlink.submit({"config": "rounds = 1", "out": str(tmp_path / "stolen")})
+    assert "is none of the coordinator's own" in federation.how_ended(ours)
+    assert federation.sung() == before and not (tmp_path / "stolen").exists()
 
 
 @pytest.mark.slow
 def test_no_site_runs_a_strangers_app_even_if_the_coordinator_does(federation: Federation) -> None:
     """Flower's own executor runs whatever comes, as a hostile coordinator would: the canary's server asks the sites."""
     federation.stop("coordinator")
-    address = ["--runtime-api-address", federation.address]
-    secret = ["--superexec-auth-secret-file", str(federation.secret)]
-    federation.start("hostile", ["flower-superexec", "--insecure", *address, *secret])
-    run = federation.submit_canary()
-    wait_for(lambda: "finished" in federation.status(run), 400)
-    federation.stop("hostile")
-    # The server was imported and asked two sites, both of which replied with the code for a bundle that is not trusted.
-    assert federation.sung() == ["error7", "error7", "imported", "server"]
-    for site in (0, 1):
-        assert b"refused a message of run" in (federation.folder / f"node{site}.log").read_bytes()
-
-    federation.coordinator()
-    config = two_sites("fedavg", 2)
-    run_of_ours = federation.finish(federation.submit("ours", config))
-    assert run_of_ours.end is not None and run_of_ours.end["weights_sha256"] == inline(config)
-
-
-@pytest.mark.slow
-def test_who_is_killed_goes_on(federation: Federation) -> None:
-    """A site's process and a run's own, in the middle of a run: what they remember is on their disks."""
-    config = two_sites("moon", 3)
-    out = federation.submit("killed", config)
-    wait_for(lambda: federation.rounds(out) >= 1)
-    os.kill(federation.server_process(out), signal.SIGKILL)
-    federation.stop("node1", signal.SIGKILL)
-    federation.node(1)
-    run = federation.finish(out)
-    assert run.end is not None and run.end["weights_sha256"] == inline(config)
-    assert not [line for line in run.rounds if "lost" in line]
-    assert b"it is started again" in (federation.folder / "coordinator.log").read_bytes()
+    where = ("--runtime-api-address", federation.address, "--root-certificates", federation.ca)
+    federation.start(
+        "hostile-coordinator", "flower-superexec", *where, "--superexec-auth-secret-file", federation.secret
+    )
+    try:
+        federation.how_ended(federation.submit_canary())
+    finally:
+        federation.stop("hostile-coordinator", signal.SIGKILL)
+        federation.start_coordinator()
+    # The server was imported and asked three sites, which replied with the code for a bundle that is not trusted.
+    assert federation.sung() == ["error7", "error7", "error7", "imported", "server"]
+    for site in SITES:
+        assert b"refused a message of run" in federation.log(site).read_bytes()
+    run = federation.finish(federation.submit("after-the-canary", config_of("fedavg", rounds=1)))
+    assert [line["replies"] for line in run.rounds] == [3]

@@ -1,0 +1,86 @@
+"""What goes wrong in a federation with TLS and keys: who is killed goes on, who is late or lies is left out."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.flower.processes import SITES, Federation, config_of, inline, rounds, server_process, wait_for
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_a_registered_site_that_sends_nonsense_is_refused_round_after_round(federation: Federation) -> None:
+    """NaN, a wrong shape, 1e30, a truncated array."""
+    federation.admit("hostile")
+    federation.start_site("hostile", 2, [Path(__file__).with_name("hostile.py")])
+    try:
+        config = config_of("fedavg", rounds=4)
+        run = federation.finish(federation.submit("hostile", config, [*SITES[:2], "hostile"]))
+    finally:
+        federation.stop("hostile")
+    assert [line["replies"] for line in run.rounds] == [2, 2, 2, 2]
+    reasons = [line["lost"]["2"] for line in run.rounds]
+    for reason, said in zip(("not finite", "and must be", "the norm of its weights", "damaged"), reasons, strict=True):
+        assert said.startswith("refused: ") and reason in said
+
+
+def test_past_the_deadline_a_round_goes_on_without_a_site(federation: Federation) -> None:
+    """The quorum of three is two, so however slow the other two are, they are waited for."""
+    stuck = federation.started["site2"].pid
+    os.kill(stuck, signal.SIGSTOP)
+    try:
+        run = federation.finish(federation.submit("deadline", config_of("fedavg", rounds=1), deadline=3))
+    finally:
+        os.kill(stuck, signal.SIGCONT)
+    assert run.rounds[0]["replies"] == 2 and run.rounds[0]["lost"] == {"2": "no reply within 3 s"}
+
+
+def test_a_site_killed_in_a_round_comes_back_with_its_memory(federation: Federation) -> None:
+    """It has done the work of its second round and is killed at once; nobody goes on without it."""
+    config = config_of("moon", rounds=3)
+    out = federation.submit("site-killed", config)
+    wait_for(lambda: (out / "run_id").exists())
+    worked = federation.memory("site1") / (out / "run_id").read_text() / "site-1" / "turn-1.safetensors"
+    wait_for(worked.exists, look=0.002)
+    federation.stop("site1", signal.SIGKILL)
+    # Flower lets nobody have the place of a node that it believes to be there.
+    wait_for(lambda: "site1" not in federation.connected(), look=1)
+    assert rounds(out) < 3
+    federation.start_site("site1", 1)
+    run = federation.finish(out)
+    assert run.end is not None and run.end["weights_sha256"] == inline(config)
+    assert [line["replies"] for line in run.rounds] == [3, 3, 3]
+
+
+@pytest.mark.slow
+def test_a_server_killed_goes_on_by_itself_to_the_same_weights(federation: Federation) -> None:
+    config = config_of("moon", rounds=4)
+    out = federation.submit("server-killed", config)
+    wait_for(lambda: rounds(out) >= 1, look=0.02)
+    os.kill(server_process(out), signal.SIGKILL)
+    assert rounds(out) < 4
+    run = federation.finish(out)
+    assert run.end is not None and run.end["weights_sha256"] == inline(config)
+    assert [line["replies"] for line in run.rounds] == [3, 3, 3, 3]
+    assert b"it is started again" in federation.log("coordinator").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_superlink_killed_with_its_executor_goes_on_when_the_run_is_submitted_again(federation: Federation) -> None:
+    """The sites stay as they are, and find their way back."""
+    config = config_of("moon", rounds=4)
+    out = federation.submit("link-killed", config)
+    wait_for(lambda: rounds(out) >= 1, look=0.02)
+    federation.stop("link", signal.SIGKILL)
+    federation.stop("coordinator", signal.SIGKILL)
+    assert rounds(out) < 4
+    federation.start_link()
+    federation.start_coordinator()
+    assert federation.submit("link-killed", config) == out
+    run = federation.finish(out)
+    assert run.end is not None and run.end["weights_sha256"] == inline(config)
+    assert [line["replies"] for line in run.rounds] == [3, 3, 3, 3]

@@ -10,16 +10,16 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from PIL import Image
 
-from fedskew.cli import main
 from fedskew.cli.transfers import Transfers
 from fedskew.data.addresses import ORIGINS, File, Origin
+from tests import commands
 from tests.data.served import serving
 
 CONTENT = bytes(range(256)) * 2000
@@ -32,14 +32,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("FEDSKEW_DATA", raising=False)
 
 
-def fedskew(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["data", *map(str, arguments)])
-
-
-def succeed(*arguments: str | Path) -> str:
-    result = fedskew(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+fedskew = partial(commands.fedskew, "data")
+succeed = partial(commands.succeed, "data")
 
 
 def complaint(*arguments: str | Path) -> str:

@@ -240,27 +240,28 @@ def local_work(config: RunConfig) -> tuple[int, float]:
     return 4 * result.header["model"]["parameters"], statistics.median(found)
 
 
-def job(nodes: int, weights: str, rounds: int, folder: Path) -> RunConfig:
-    """FedAvg on the digits, one step per site and round."""
-    lists = folder / f"{nodes}.json"
-    lists.write_text(json.dumps([list(range(SAMPLES * k, SAMPLES * (k + 1))) for k in range(nodes)]))
+def job(nodes: int, weights: str, rounds: int) -> RunConfig:
+    """FedAvg, one step per site and round."""
     return face.configure(
-        method="fedavg", partition=f"explicit:{lists}", clients=nodes, rounds=rounds + 1, epochs=1, batch=SAMPLES,
-        model="mlp", engine="inline", settings=[f"model.args.hidden={HIDDEN[weights]}", f"evaluate.every={rounds + 1}"],
+        method="fedavg", dataset="synthetic", partition="iid", clients=nodes, rounds=rounds + 1, epochs=1,
+        batch=SAMPLES, model="mlp", engine="inline",
+        settings=[
+            f"data.options.samples={SAMPLES * nodes}", f"model.args.hidden={HIDDEN[weights]}",
+            f"evaluate.every={rounds + 1}",
+        ],
     )  # fmt: skip
 
 
 def measure(nodes: int, weights: str, rounds: int, turns: int) -> Cell:
-    with tempfile.TemporaryDirectory() as folder:
-        config = job(nodes, weights, rounds, Path(folder))
-        cell = Cell(nodes, weights, *local_work(config))
-        for turn in range(turns):
-            for side in ("plain", "fedskew") if turn % 2 == 0 else ("fedskew", "plain"):
-                tell(f"{nodes} nodes, {weights} weights, turn {turn + 1} of {turns}: {side} ...")
-                if side == "plain":
-                    cell.plain += plain(nodes, config)
-                else:
-                    cell.fedskew += [taken - cell.local for taken in fedskew(nodes, config)]
+    config = job(nodes, weights, rounds)
+    cell = Cell(nodes, weights, *local_work(config))
+    for turn in range(turns):
+        for side in ("plain", "fedskew") if turn % 2 == 0 else ("fedskew", "plain"):
+            tell(f"{nodes} nodes, {weights} weights, turn {turn + 1} of {turns}: {side} ...")
+            if side == "plain":
+                cell.plain += plain(nodes, config)
+            else:
+                cell.fedskew += [taken - cell.local for taken in fedskew(nodes, config)]
     tell(row(asdict(cell)))
     return cell
 

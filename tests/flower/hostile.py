@@ -26,8 +26,8 @@ def nonsense(content: RecordDict, round: int) -> RecordDict:
     whole = update.weights[name]
     if round == 3:
         packed = pack(update)
-        array = packed[TENSORS]["0"]
-        packed[TENSORS]["0"] = Array(array.dtype, array.shape, array.stype, array.data[:-5])
+        array = packed[TENSORS][TENSORS]
+        packed[TENSORS][TENSORS] = Array(array.dtype, array.shape, array.stype, array.data[:-5])
         return packed
     spoilt = (whole * torch.nan, whole[:1], whole + 1e30)[round]
     return pack(replace(update, weights={**update.weights, name: spoilt}))

@@ -144,8 +144,8 @@ def spoilt(change: Callable[[Update], Any]) -> Callable[[Message], RecordDict]:
 
 
 def cut(reply: Message) -> RecordDict:
-    whole = reply.content[TENSORS]["0"]
-    reply.content[TENSORS]["0"] = Array(whole.dtype, whole.shape, whole.stype, whole.data[:-5])
+    whole = reply.content[TENSORS][TENSORS]
+    reply.content[TENSORS][TENSORS] = Array(whole.dtype, whole.shape, whole.stype, whole.data[:-5])
     return reply.content
 
 

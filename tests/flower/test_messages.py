@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
@@ -52,6 +53,17 @@ def test_strides_do_not_travel() -> None:
     assert arrived.is_contiguous() and arrived.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
+def test_however_many_tensors_are_one_array_the_same_for_all_sites() -> None:
+    """Flower carries an array as several objects, each at the price of a request."""
+    weights = {str(number): torch.full((3,), float(number)) for number in range(100)}
+
+    def arrays(client: int) -> ArrayRecord:
+        sent = Broadcast(client, 5, client - 1, Round(1, 1, 1, 0), Spec("tiny", {}), weights, {"P": {}})
+        return pack(sent).array_records[TENSORS]
+
+    assert len(arrays(0)) == 1 and arrays(0).object_id == arrays(1).object_id
+
+
 @given(st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False), max_size=4))
 def test_numbers_arrive_exactly(metrics: dict[str, float]) -> None:
     assert unpack(pack(replace(UPDATE, metrics=metrics))).metrics == metrics
@@ -73,9 +85,10 @@ DAMAGED = {
     "nothing": RecordDict(),
     "no tensors": RecordDict({HEAD: pack(UPDATE)[HEAD]}),
     "too few": _with(),
-    "truncated": _with(**{"0": Array("float32", (2, 2), "numpy.ndarray", pack(UPDATE)[TENSORS]["0"].data[:-3])}),
-    "no array": _with(**{"0": Array("float32", (2, 2), "numpy.ndarray", b"\x93NUMPY junk")}),
-    "a pickle": _with(**{"0": Array("float32", (2, 2), "pickle", b"cos\nsystem\n(S'true'\ntR.")}),
+    "truncated": _with(**{TENSORS: Array("uint8", (2, 2), "numpy.ndarray", pack(UPDATE)[TENSORS][TENSORS].data[:-3])}),
+    "no array": _with(**{TENSORS: Array("float32", (2, 2), "numpy.ndarray", b"\x93NUMPY junk")}),
+    "other bytes": _with(**{TENSORS: Array(np.arange(200, dtype=np.uint8))}),
+    "a pickle": _with(**{TENSORS: Array("float32", (2, 2), "pickle", b"cos\nsystem\n(S'true'\ntR.")}),
     "head": RecordDict({TENSORS: ArrayRecord(), HEAD: ConfigRecord({"json": "{"})}),
     "no such class": RecordDict({TENSORS: ArrayRecord(), HEAD: ConfigRecord({"json": '{"c":"Popen","f":[]}'})}),
     "deep": RecordDict({TENSORS: ArrayRecord(), HEAD: ConfigRecord({"json": '{"l":[' * 9999 + "]}" * 9999})}),

@@ -1,11 +1,15 @@
-"""Our objects <-> Flower's records: tensors as arrays, everything else as the JSON head that the codec makes."""
+"""Our objects <-> Flower's records: all tensors as one array, everything else as the JSON head that the codec makes.
+
+Flower carries every array as several objects, each with a signed request and some writes to the SuperLink's database;
+so a network of a hundred tensors is not sent as a hundred arrays. What sites are sent alike is one array, kept once.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import torch
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedskew import codec
@@ -17,8 +21,7 @@ TENSORS, HEAD, JSON = "tensors", "head", "json"
 def pack(obj: Any, **words: str) -> RecordDict:
     """What the codec can hold, and some words beside it."""
     head, tensors = codec.flatten(obj)
-    # In row order: strides would be kept, and with them another order of sums.
-    arrays = {str(number): Array(t.detach().cpu().contiguous().numpy()) for number, t in enumerate(tensors)}
+    arrays = {TENSORS: Array(np.frombuffer(codec.to_bytes(tensors), dtype=np.uint8))} if tensors else {}
     return RecordDict({TENSORS: ArrayRecord(arrays), HEAD: ConfigRecord({JSON: json.dumps(head), **words})})
 
 
@@ -26,7 +29,7 @@ def unpack(content: RecordDict) -> Any:
     """The inverse of `pack`; whatever is wrong with what came from afar is one sentence."""
     try:
         arrays: Any = content[TENSORS]
-        tensors = [torch.from_numpy(arrays[str(number)].numpy()) for number in range(len(arrays))]
+        tensors = codec.from_bytes(arrays[TENSORS].numpy().tobytes()) if arrays else []
         return codec.rebuild(json.loads(str(content[HEAD][JSON])), tensors)
     except Exception as error:  # made by a stranger, it may fail in any way
         raise UserError(f"the message is damaged: {type(error).__name__}") from None

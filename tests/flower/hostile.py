@@ -9,11 +9,11 @@ import sys
 from dataclasses import replace
 
 import torch
-from flwr.app import Array, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedskew.flower import client, executor
-from fedskew.flower.messages import TENSORS, pack, unpack
+from fedskew.flower.messages import HEAD, TENSORS, pack, unpack
 
 ordinary = client.app
 app = ClientApp()
@@ -26,8 +26,7 @@ def nonsense(content: RecordDict, round: int) -> RecordDict:
     whole = update.weights[name]
     if round == 3:
         packed = pack(update)
-        array = packed[TENSORS][TENSORS]
-        packed[TENSORS][TENSORS] = Array(array.dtype, array.shape, array.stype, array.data[:-5])
+        packed[HEAD][TENSORS] = packed[HEAD][TENSORS][:-5]
         return packed
     spoilt = (whole * torch.nan, whole[:1], whole + 1e30)[round]
     return pack(replace(update, weights={**update.weights, name: spoilt}))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedskew import config as configuration
@@ -144,8 +144,7 @@ def spoilt(change: Callable[[Update], Any]) -> Callable[[Message], RecordDict]:
 
 
 def cut(reply: Message) -> RecordDict:
-    whole = reply.content[TENSORS][TENSORS]
-    reply.content[TENSORS][TENSORS] = Array(whole.dtype, whole.shape, whole.stype, whole.data[:-5])
+    reply.content[HEAD][TENSORS] = reply.content[HEAD][TENSORS][:-5]
     return reply.content
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew import codec
 from fedskew.errors import UserError
-from fedskew.flower.messages import HEAD, TENSORS, pack, unpack, word
+from fedskew.flower.messages import HEAD, SMALL, TENSORS, pack, unpack, word
 from fedskew.types import Broadcast, Round, Spec, Update
 from tests.flower.loopback import Loopback, travelled
 
@@ -53,15 +55,23 @@ def test_strides_do_not_travel() -> None:
     assert arrived.is_contiguous() and arrived.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_however_many_tensors_are_one_array_the_same_for_all_sites() -> None:
-    """Flower carries an array as several objects, each at the price of a request."""
-    weights = {str(number): torch.full((3,), float(number)) for number in range(100)}
+def sent_to(client: int, tensors: int, length: int) -> RecordDict:
+    weights = {str(number): torch.full((length,), float(number)) for number in range(tensors)}
+    return pack(Broadcast(client, 5, client - 1, Round(1, 1, 1, 0), Spec("tiny", {}), weights, {"P": {}}))
 
-    def arrays(client: int) -> ArrayRecord:
-        sent = Broadcast(client, 5, client - 1, Round(1, 1, 1, 0), Spec("tiny", {}), weights, {"P": {}})
-        return pack(sent).array_records[TENSORS]
 
-    assert len(arrays(0)) == 1 and arrays(0).object_id == arrays(1).object_id
+def test_however_many_small_tensors_are_one_record() -> None:
+    """Flower carries each record, array and piece of an array at the price of several requests."""
+    message = Message(sent_to(0, tensors=100, length=3), 1, "train")
+    assert sorted(type(each).__name__ for each in get_all_nested_objects(message).values()) == [
+        "ConfigRecord", "Message", "RecordDict",
+    ]  # fmt: skip
+
+
+def test_large_tensors_are_one_array_the_same_for_all_sites() -> None:
+    one, other = (sent_to(client, tensors=3, length=SMALL // 10) for client in (0, 1))
+    assert len(one[TENSORS]) == 1 and one[TENSORS].object_id == other[TENSORS].object_id
+    assert TENSORS not in one[HEAD] and unpack(one).weights["2"].tolist() == [2.0] * (SMALL // 10)
 
 
 @given(st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False), max_size=4))
@@ -76,22 +86,36 @@ def test_words_travel_beside() -> None:
         word(content, "walk")
 
 
-def _with(**arrays: Array) -> RecordDict:
-    content = pack(UPDATE)
-    return RecordDict({TENSORS: ArrayRecord(arrays), HEAD: content[HEAD]})
+def _with(**data: Any) -> RecordDict:
+    return RecordDict({HEAD: ConfigRecord({"json": pack(UPDATE)[HEAD]["json"], **data})})
 
 
+def _array(array: Array) -> RecordDict:
+    return RecordDict({HEAD: pack(UPDATE)[HEAD], TENSORS: ArrayRecord({TENSORS: array})})
+
+
+def _head(text: str) -> RecordDict:
+    return RecordDict({HEAD: ConfigRecord({"json": text, TENSORS: codec.to_bytes([])})})
+
+
+WHOLE = pack(UPDATE)[HEAD][TENSORS]
 DAMAGED = {
     "nothing": RecordDict(),
-    "no tensors": RecordDict({HEAD: pack(UPDATE)[HEAD]}),
-    "too few": _with(),
-    "truncated": _with(**{TENSORS: Array("uint8", (2, 2), "numpy.ndarray", pack(UPDATE)[TENSORS][TENSORS].data[:-3])}),
-    "no array": _with(**{TENSORS: Array("float32", (2, 2), "numpy.ndarray", b"\x93NUMPY junk")}),
-    "other bytes": _with(**{TENSORS: Array(np.arange(200, dtype=np.uint8))}),
-    "a pickle": _with(**{TENSORS: Array("float32", (2, 2), "pickle", b"cos\nsystem\n(S'true'\ntR.")}),
-    "head": RecordDict({TENSORS: ArrayRecord(), HEAD: ConfigRecord({"json": "{"})}),
-    "no such class": RecordDict({TENSORS: ArrayRecord(), HEAD: ConfigRecord({"json": '{"c":"Popen","f":[]}'})}),
-    "deep": RecordDict({TENSORS: ArrayRecord(), HEAD: ConfigRecord({"json": '{"l":[' * 9999 + "]}" * 9999})}),
+    "no tensors": _with(),
+    "too few": _with(tensors=codec.to_bytes([torch.ones(1)])),
+    "truncated": _with(tensors=WHOLE[:-3]),
+    "a flipped bit": _with(tensors=bytes([*WHOLE[:-1], WHOLE[-1] ^ 1])),
+    "text": _with(tensors="abc"),
+    "a number": _with(tensors=10**15),
+    "no list": _with(tensors=codec.to_bytes({"0": torch.ones(1)})),
+    "an empty record": RecordDict({HEAD: pack(UPDATE)[HEAD], TENSORS: ArrayRecord()}),
+    "a truncated array": _array(Array("uint8", (99,), "numpy.ndarray", Array(np.zeros(99, np.uint8)).data[:-3])),
+    "no array": _array(Array("float32", (2, 2), "numpy.ndarray", b"\x93NUMPY junk")),
+    "a pickle": _array(Array("float32", (2, 2), "pickle", b"cos\nsystem\n(S'true'\ntR.")),
+    "other bytes": _array(Array(np.arange(200, dtype=np.uint8))),
+    "head": _head("{"),
+    "no such class": _head('{"c":"Popen","f":[]}'),
+    "deep": _head('{"l":[' * 9999 + "]}" * 9999),
 }
 
 

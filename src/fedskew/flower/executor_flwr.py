@@ -38,7 +38,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     get_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, pull_objects, push_objects
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -48,7 +48,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.run import RunNotRunningException as RunNotRunning
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
+from flwr.superlink.grid import HttpGrid, http_grid
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from fedskew.errors import UserError
@@ -57,6 +57,8 @@ __all__ = ["RAISED", "REFUSED", "Asked", "Fab", "Link", "Node", "Run", "RunNotRu
 
 #: Flower's codes for "this site does not trust the app" and "the app raised an exception"
 REFUSED, RAISED = int(ErrorCode.INVALID_FAB), int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+#: seconds after which to look again for what arrives later than its message
+_SOON = 0.05
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
@@ -110,13 +112,12 @@ class Node:
 
     def read(self, asked: Asked) -> Message:
         run = asked.head.metadata.run_id
-        # A message can arrive before its tensors do; Flower would look again after a second.
         message = pull_and_inflate_object_from_tree(
             asked.tree,
             partial(self._pull, run),
             partial(self._confirm, run),
             return_type=Message,
-            initial_backoff=0.05,
+            initial_backoff=_SOON,
             max_tries_per_object=None,
         )
         message.metadata.__dict__["_message_id"] = asked.tree.object_id
@@ -211,6 +212,8 @@ class Runtime:
 def grid_of(task_id: int, context: Context, run: Run, link: Link, token: str) -> Grid:
     """A ServerApp's way to the nodes, for the process that calls this."""
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task_id, run.run_id, context.node_id
+    # It would look again after a second, and meanwhile leave the other nodes' answers where they are.
+    vars(http_grid)["pull_objects"] = partial(pull_objects, initial_backoff=_SOON)
     grid = HttpGrid(link.address, link.ca is None, link.certificate, token=token)
     grid.set_run(run)
     return grid

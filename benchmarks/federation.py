@@ -3,6 +3,7 @@
 Plain Flower is `benchmarks/plain-flower`, on SuperNodes as they are started by default; fedskew runs FedAvg with one
 local step per site, in its own processes that stay. Both have a database, TLS on loopback, and no node keys.
 They take turns: a federation is started, does its rounds (the first is a warm-up), and is ended before the other's.
+What FILE already holds is not measured again, so that an interrupted benchmark goes on.
 
     python benchmarks/federation.py [--nodes 2 5 10] [--weights small large] [--rounds 5] [--turns 2] [--out FILE]
 
@@ -289,18 +290,19 @@ def main() -> None:
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that processes are ended then, too
     found = {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "load": os.getloadavg(),
         "machine": evidence.hardware(),
         "versions": evidence.versions() | {"flwr": metadata.version("flwr")},
-        "rounds": asked.rounds,
-        "turns": asked.turns,
     }
-    wanted = [(nodes, weights) for weights in asked.weights for nodes in asked.nodes if nodes in NODES[weights]]
     cells: list[dict[str, Any]] = []
+    if asked.out.exists():
+        cells = json.loads(asked.out.read_text())["cells"]
+    there = {(cell["nodes"], cell["weights"]) for cell in cells}
+    wanted = [(nodes, weights) for weights in asked.weights for nodes in asked.nodes if nodes in NODES[weights]]
     for nodes, weights in wanted:
-        cells.append(asdict(measure(nodes, weights, asked.rounds, asked.turns)))
-        asked.out.write_text(json.dumps(found | {"cells": cells}, indent=1) + "\n")
+        if (nodes, weights) not in there:
+            moment = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "load": os.getloadavg()}
+            cells.append(moment | asdict(measure(nodes, weights, asked.rounds, asked.turns)))
+            asked.out.write_text(json.dumps(found | {"cells": cells}, indent=1) + "\n")
     print("\n| nodes | weights | plain Flower adds | fedskew adds | local work taken off |\n|---|---|---|---|---|")
     print("\n".join(map(row, cells)))
 

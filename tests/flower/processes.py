@@ -161,12 +161,12 @@ class Federation(Processes):
             self.start_site(name, number)
         wait_for(lambda: self.connected() >= set(SITES), look=0.5)
 
-    def start_link(self) -> None:
+    def start_link(self, *program: object) -> None:
         made = (self.folder / name for name in (certificates.SERVER, certificates.SERVER_KEY))
         tls = ("--ssl-ca-certfile", self.ca, *sum(zip(("--ssl-certfile", "--ssl-keyfile"), made, strict=True), ()))
         outside = ("--isolation", "process", "--superexec-auth-secret-file", self.secret, "--enable-supernode-auth")
         where = ("--host", self.address.host, "--port", self.address.port, "--database", self.folder / "state.db")
-        self.start("link", "python", "-m", "fedskew.flower.link", *tls, *outside, *where)
+        self.start("link", "python", *(program or ("-m", "fedskew.flower.link")), *tls, *outside, *where)
         wait_for(self._answers)
 
     def _answers(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -84,3 +85,19 @@ def test_a_superlink_killed_with_its_executor_goes_on_when_the_run_is_submitted_
     run = federation.finish(out)
     assert run.end is not None and run.end["weights_sha256"] == inline(config)
     assert [line["replies"] for line in run.rounds] == [3, 3, 3, 3]
+
+
+@pytest.mark.slow
+def test_a_superlink_that_fails_now_and_then_loses_nothing(federation: Federation) -> None:
+    federation.stop("link")
+    federation.start_link(Path(__file__).with_name("failing_link.py"))
+    try:
+        config = config_of("scaffold", rounds=4)
+        run = federation.finish(federation.submit("link-fails", config))
+    finally:
+        federation.stop("link")
+        federation.start_link()
+    assert run.end is not None and run.end["weights_sha256"] == inline(config)
+    assert [line["replies"] for line in run.rounds] == [3, 3, 3, 3]
+    failed = set(re.findall(r"failed: (\S+)", federation.log("link").read_text()))
+    assert {"/v1/fleet/push-messages", "/v1/fleet/push-object"} <= failed

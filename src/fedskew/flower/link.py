@@ -5,6 +5,9 @@
 Flower serves three things on one port: nodes (Fleet), whoever submits and stops runs and registers nodes (Control), and
 whoever executes (Runtime). Its open build asks nobody who comes to Control for a name. So all but Fleet is served only
 to callers on this machine. Behind a proxy on the same machine everybody is one, unless it says for whom it calls.
+
+Under load Flower's database may be locked for longer than Flower waits; it answers 500, and the message is lost with
+which a node wanted to end its work. Flower's clients ask again after 503, so that is what they are answered.
 """
 
 from __future__ import annotations
@@ -27,14 +30,18 @@ def may_pass(path: str, caller: str, called: str) -> bool:
 
 
 class Guarded:
-    """An ASGI application that hides what others may not see."""
+    """An ASGI application that hides what others may not see, and whose failures do not last."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def answer(message: Any) -> None:
+            failed = message["type"] == "http.response.start" and message["status"] == 500
+            await send(message | {"status": 503} if failed else message)
+
         if scope["type"] == "lifespan" or may_pass(scope["path"], scope["client"][0], scope["server"][0]):
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, answer)
         elif scope["type"] == "http":
             await send({"type": "http.response.start", "status": 404, "headers": []})
             await send({"type": "http.response.body", "body": b""})

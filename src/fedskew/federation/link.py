@@ -32,6 +32,7 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from fedskew.errors import UserError
 from fedskew.federation.folder import Address
 from fedskew.flower import project
+from fedskew.flower.again import when_busy
 
 #: how often a question is asked, and seconds between
 TRIES, PAUSE = 10, 2.0
@@ -57,7 +58,9 @@ class Link:
     @contextmanager
     def to(cls, address: Address, ca: Path) -> Iterator[Link]:
         told = [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
-        client = ControlHttpClient.from_server_address(str(address), False, ca.read_bytes(), told)
+        client = ControlHttpClient.from_server_address(
+            str(address), False, ca.read_bytes(), told, retry_invoker=when_busy()
+        )
         try:
             yield cls(client, address)
         except httpx.HTTPStatusError as error:

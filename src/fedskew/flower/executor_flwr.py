@@ -52,6 +52,7 @@ from flwr.superlink.grid import HttpGrid, http_grid
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from fedskew.errors import UserError
+from fedskew.flower.again import when_busy
 
 __all__ = ["RAISED", "REFUSED", "Asked", "Fab", "Link", "Node", "Run", "RunNotRunning", "Runtime", "Task", "connected"]
 
@@ -222,5 +223,9 @@ def grid_of(task_id: int, context: Context, run: Run, link: Link, token: str) ->
 def _client(link: Link, interceptor: Any) -> RuntimeHttpClient:
     version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
     return RuntimeHttpClient.from_server_address(
-        link.address, link.ca is None, link.certificate, interceptors=[version, interceptor]
+        link.address,
+        link.ca is None,
+        link.certificate,
+        interceptors=[version, interceptor],
+        retry_invoker=when_busy(),
     )

@@ -21,6 +21,8 @@ import uvicorn
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superlink_lifespan_config
 from flwr.superlink.main import create_app
 
+from fedskew.flower.again import BUSY
+
 FOR_NODES = "/v1/fleet/"
 
 
@@ -38,7 +40,7 @@ class Guarded:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async def answer(message: Any) -> None:
             failed = message["type"] == "http.response.start" and message["status"] == 500
-            await send(message | {"status": 503} if failed else message)
+            await send(message | {"status": BUSY} if failed else message)
 
         if scope["type"] == "lifespan" or may_pass(scope["path"], scope["client"][0], scope["server"][0]):
             await self.app(scope, receive, answer)

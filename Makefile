@@ -18,7 +18,7 @@ else
 endif
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 2>&1 | tee test-all.log

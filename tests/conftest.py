@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("fedskew", derandomize=True, deadline=None, max_examples=60, database=None)
 settings.load_profile("fedskew")
 
+
+# pytest-xdist gives its workers a terminal's width, and they have no terminal.
+os.environ.pop("COLUMNS", None)
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

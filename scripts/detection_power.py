@@ -1,10 +1,11 @@
 """How often detection is right: 100 federations without noise, 100 with 4 to 12 noisy clients of 20.
 
-    python scripts/detection_power.py FOLDER [--fixing 20] [--write]
+    python scripts/detection_power.py FOLDER [--fixing 20] [--early FOLDER] [--write]
 
 FOLDER holds trained federations, null_0.npz ... and noisy_0.npz ... (mean, se, count, noisy), as
 scripts/detection_federations.py makes them. Those numbered below `--fixing` were used to fix the thresholds: here they
-only teach a generator of cells. All the others are judged, and drawn ones fill them up to 100 of each kind.
+only teach a generator of cells. All the others are judged, and drawn ones fill them up to 100 of each kind. Those of
+`--early` had a shorter warm-up, fixed nothing, and are judged as they are.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
 FEDERATIONS = 100
 LEAST_COUNT = 5
 SEED = 2_000_000
+KINDS = ("null", "noisy")
+HEADING = (
+    "| federations | made by | number | none | inconclusive | some | exact set | exact set by vote alone |",
+    "|---|---|---|---|---|---|---|---|",
+)
 
 
 @dataclass(frozen=True)
@@ -124,42 +130,44 @@ def measured(folder: Path, kind: str, fixing: int) -> list[str]:
     for number in range(FEDERATIONS - len(others)):
         rng = np.random.default_rng([SEED, kind == "noisy", number])
         drawn.append(generator.draw(rng, clients, 0 if kind == "null" else int(rng.integers(4, 13))))
-    rows = []
-    for source, federations in (("trained", others), ("drawn", drawn)):
-        judgements = [judge(federation.cells) for federation in federations]
-        verdicts = Counter(judgement.verdict for judgement in judgements)
-        pairs = list(zip(judgements, federations, strict=True))
-        exact = sum(bool((j.noisy == f.noisy).all()) for j, f in pairs)
-        voted = sum(bool((j.voted == f.noisy).all()) for j, f in pairs)
-        told = " | ".join(str(verdicts[verdict]) for verdict in ("none", "inconclusive", "some"))
-        rows.append(f"| {kind} | {source} | {len(federations)} | {told} | {exact} | {voted} |")
-    return rows
+    return [row(kind, "trained", others), row(kind, "drawn", drawn)]
+
+
+def row(kind: str, source: str, federations: list[Federation]) -> str:
+    judgements = [judge(federation.cells) for federation in federations]
+    verdicts = Counter(judgement.verdict for judgement in judgements)
+    pairs = list(zip(judgements, federations, strict=True))
+    exact = sum(bool((j.noisy == f.noisy).all()) for j, f in pairs)
+    voted = sum(bool((j.voted == f.noisy).all()) for j, f in pairs)
+    told = " | ".join(str(verdicts[verdict]) for verdict in ("none", "inconclusive", "some"))
+    return f"| {kind} | {source} | {len(federations)} | {told} | {exact} | {voted} |"
+
+
+def show(mark: str, rows: list[str], write: bool) -> None:
+    """Print a table, and put it into its place in the docs if asked to."""
+    table = "\n".join([*HEADING, *rows])
+    print(table)
+    if write:
+        marks = rf"(<!-- {mark} -->\n).*?(<!-- end -->)"
+        PAGE.write_text(re.sub(marks, lambda found: f"{found[1]}{table}\n{found[2]}", PAGE.read_text(), flags=re.S))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fixing", type=int, default=20, help="federations numbered below this fixed the thresholds")
+    parser.add_argument("--early", type=Path, help="federations whose models have learned little")
     parser.add_argument("--write", action="store_true", help="put the table into docs/detection.md")
     asked = parser.parse_args()
-    rows = [
-        "| federations | made by | number | none | inconclusive | some | exact set | exact set by vote alone |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for kind in ("null", "noisy"):
-        rows += measured(asked.folder, kind, asked.fixing)
-    cells = [[part.strip() for part in row.split("|")[1:-1]] for row in rows[2:]]
-    quiet = sum(int(row[2]) - int(row[5]) for row in cells if row[0] == "null")
-    exact = sum(int(row[6]) for row in cells if row[0] == "noisy")
-    rows += [
-        "",
-        f"Without noise not `some`: {quiet} of {FEDERATIONS}. With noise the exact set: {exact} of {FEDERATIONS}.",
-    ]
-    table = "\n".join(rows)
-    print(table)
-    if asked.write:
-        marks = r"(<!-- power -->\n).*?(<!-- end -->)"
-        PAGE.write_text(re.sub(marks, lambda found: f"{found[1]}{table}\n{found[2]}", PAGE.read_text(), flags=re.S))
+    rows = [line for kind in KINDS for line in measured(asked.folder, kind, asked.fixing)]
+    cells = [[part.strip() for part in line.split("|")[1:-1]] for line in rows]
+    quiet = sum(int(cell[2]) - int(cell[5]) for cell in cells if cell[0] == "null")
+    exact = sum(int(cell[6]) for cell in cells if cell[0] == "noisy")
+    summary = f"Without noise not `some`: {quiet} of {FEDERATIONS}. With noise the exact set: {exact} of {FEDERATIONS}."
+    show("power", [*rows, "", summary], asked.write)
+    if asked.early:
+        early = [row(kind, "trained", [each for _, each in numbered(asked.early, kind)]) for kind in KINDS]
+        show("early", early, asked.write)
 
 
 if __name__ == "__main__":

@@ -106,3 +106,14 @@ def test_only_differences_count(seed: int, shift: float) -> None:
     here, there = groups(level, variance), groups(level + shift, variance)
     assert there.noisy - here.noisy == pytest.approx(shift, abs=1e-4)
     assert there.two == pytest.approx(here.two, abs=1e-4)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=6, max_size=20), st.floats(0.1, 1))
+@settings(max_examples=30)
+def test_levels_that_shrink_as_a_whole_are_the_same_groups(level: list[float], scale: float) -> None:
+    before, variance = np.array(level), np.full(len(level), 0.01)
+    whole, small = groups(before, variance), groups(scale * before, scale**2 * variance, scale)
+    assert small.two == pytest.approx(whole.two, abs=1e-5)
+    assert [small.clean, small.noisy, small.spread] == pytest.approx(
+        [scale * whole.clean, scale * whole.noisy, scale * whole.spread], abs=1e-4
+    )

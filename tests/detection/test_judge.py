@@ -84,6 +84,18 @@ def test_a_model_no_better_than_guessing_says_nothing(level: float, verdict: str
         assert "no better than guessing" in judgement.warnings[-1]
 
 
+@pytest.mark.parametrize("learned, verdict", [(0.7, "inconclusive"), (0.2, "some")])
+def test_a_model_that_has_learned_little_tells_less_apart(learned: float, verdict: str) -> None:
+    # Twelve clients, five classes; four are 13 % higher, all alike to 1 %. To a model that has learned to save 70 % of
+    # what guessing costs that is how sites are; where it has learned 20 %, it is as telling as half as high again.
+    rng = np.random.default_rng(0)
+    level = (1 - learned) * np.log(5) * np.where(np.arange(12) < 4, 1.13, 1.0)[:, None]
+    mean = level * np.exp(rng.normal(0, 0.01, (12, 5)))
+    judgement = judge(Cells(mean, 0.01 * mean, np.full((12, 5), 50)))
+    assert judgement.verdict == verdict
+    assert found(judgement) == ([0, 1, 2, 3] if verdict == "some" else [])
+
+
 def test_three_witnesses() -> None:
     assert _verdict(True, True, True) == "some"
     assert {_verdict(False, True, True), _verdict(True, False, True), _verdict(True, True, False)} == {"inconclusive"}

@@ -81,22 +81,27 @@ def levels(mean: np.ndarray, se: np.ndarray) -> Levels:
     return Levels(level, variance.sum(axis=1) / per_client**2, effect, offset)
 
 
-def groups(level: np.ndarray, variance: np.ndarray) -> Groups:
-    """Two groups with one spread by expectation and maximisation, weighed against a single group."""
+def groups(level: np.ndarray, variance: np.ndarray, scale: float = 1.0) -> Groups:
+    """Two groups with one spread by expectation and maximisation, weighed against a single group.
+
+    `scale` is that of the levels beside those for which the constants were fixed.
+    """
     order = np.argsort(level, kind="stable")
     high = np.zeros(len(level))
     high[order[between(level[order]).argmax() + 1 :]] = 1.0
-    centres, spread, share, both = _fit(level, variance, high)
+    centres, spread, share, both = _fit(level, variance, high, scale)
     # Two groups that start alike stay alike, and are one.
-    _, _, _, single = _fit(level, variance, np.full(len(level), 0.5))
+    _, _, _, single = _fit(level, variance, np.full(len(level), 0.5), scale)
     clean, noisy = centres.tolist()
-    two = float(expit(both - single + STEEPNESS * (noisy - clean - EVEN_GAP)))
+    two = float(expit(both - single + STEEPNESS * ((noisy - clean) / scale - EVEN_GAP)))
     return Groups(clean, noisy, spread, share, two)
 
 
-def _fit(level: np.ndarray, variance: np.ndarray, noisy: np.ndarray) -> tuple[np.ndarray, float, float, float]:
+def _fit(
+    level: np.ndarray, variance: np.ndarray, noisy: np.ndarray, scale: float
+) -> tuple[np.ndarray, float, float, float]:
     """(centres, spread, share of noisy, log-likelihood) from the clients' first memberships of the noisy group."""
-    prior, clients = PRIOR_CLIENTS * PRIOR_SPREAD**2, len(level) + PRIOR_CLIENTS
+    prior, clients = PRIOR_CLIENTS * (scale * PRIOR_SPREAD) ** 2, len(level) + PRIOR_CLIENTS
     column, member = level[:, None], np.stack([1 - noisy, noisy], axis=1)
     centres = member.T @ level / member.sum(axis=0)
     spread2 = float((member * (column - centres) ** 2).sum() + prior) / clients

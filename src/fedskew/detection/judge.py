@@ -25,6 +25,9 @@ AGREED = 0.4
 BELIEVED = 0.5
 #: A model whose losses are above this part of what guessing costs, even at the better clients, has learned nothing yet.
 GUESSING = 0.95
+#: The part of what guessing costs that the models had at least learned to save on which detection's constants were
+#: fixed. A model that has learned less tells everybody apart less: noisy from clean clients, and sites from each other.
+LEARNED = 0.7
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
     gain = mixture.bic(matrix, 1) - mixture.bic(matrix, 2)
     p = chance.p_value(usable.mean, usable.se, options.simulations, seed)
     found = levels(usable.mean, usable.se)
-    parted = groups(found.level, found.variance)
+    parted = groups(found.level, found.variance, _scale(usable.mean, cells.mean.shape[1]))
     posterior = parted.posterior(found.level, found.variance)
     apart = parted.two >= BELIEVED and bool((posterior > 0.5).any())
     verdict = _verdict(p < options.level, apart, vote.share >= AGREED) if vote.noisy.any() else "none"
@@ -192,9 +195,17 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
 def no_better_than_guessing(cells: Cells, options: Options = DEFAULTS) -> bool:
     """Whether the losses of classes, at the quarter of clients with the lowest, are as high as a blind guess has."""
     usable = _usable(cells, options)
-    if not usable.mean.size:
-        return False
-    return bool(np.nanquantile(usable.mean, 0.25, axis=0).mean() >= GUESSING * np.log(cells.mean.shape[1]))
+    return usable.mean.size > 0 and _guessed(usable.mean, cells.mean.shape[1]) >= GUESSING
+
+
+def _guessed(mean: np.ndarray, classes: int) -> float:
+    """The part of a blind guess's loss that the model still has, at the quarter of clients with the lowest."""
+    return float(np.nanquantile(mean, 0.25, axis=0).mean() / np.log(classes))
+
+
+def _scale(mean: np.ndarray, classes: int) -> float:
+    """How far apart clients' levels are, beside those that the constants are for; never more."""
+    return min(1.0, (1 - min(_guessed(mean, classes), GUESSING)) / LEARNED)
 
 
 def _verdict(unlikely: bool, apart: bool, agreed: bool) -> Verdict:
@@ -336,7 +347,7 @@ def _probability_without(cells: Cells, options: Options, left_out: int) -> np.nd
     if len(usable.clients) < FEWEST_CLIENTS:
         return np.full(len(cells.mean), np.nan)
     found = levels(usable.mean, usable.se)
-    parted = groups(found.level, found.variance)
+    parted = groups(found.level, found.variance, _scale(usable.mean, cells.mean.shape[1]))
     return _spread_out(parted.two * parted.posterior(found.level, found.variance), usable.clients, len(cells.mean))
 
 

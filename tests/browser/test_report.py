@@ -60,9 +60,8 @@ def test_records_of_real_tables_open_too(browser: Browser, tmp_path: Path) -> No
     made = browser.page()
     check(made, written(tmp_path, *folders))
     for each in runs.read(folders):
-        assert f"{100 * max(line['accuracy'] for line in each.run.rounds if 'accuracy' in line):.2f}" in made.text(
-            "#cost"
-        )
+        assert each.run.end is not None
+        assert f"{100 * each.run.end['best']:.2f}" in made.text("#cost")
 
 
 def test_pointing_at_a_curve_shows_the_records_values(opened: Page) -> None:

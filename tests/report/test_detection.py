@@ -230,7 +230,7 @@ def test_drivers_and_confusions_are_named(tmp_path: Path) -> None:
     reported.mean[2, 1] += 4
     found = judged(tmp_path / "run", door(reported))
     first, *_ = detection_page.drivers(found, found.clients[2])
-    assert first == "nevus (50+ samples, 100 % without it)"
+    assert first == "nevus (50+ samples, > 99 % without it)"
     assert detection_page.confusions(found, 2) == ["labelled mole, looks like <scar> (25 %)"]
     row = detection_page.row(found, found.clients[0])
     assert (row["status"], row["drivers"], row["confusions"], row["true"]) == ("clean", [], [], None)

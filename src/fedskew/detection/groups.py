@@ -18,6 +18,8 @@ PRIOR_CLIENTS = 4
 #: tenth more or less is worth so many tenths of STEEPNESS in log odds. Fixed by scripts/detection_calibration.py.
 EVEN_GAP = 0.5
 STEEPNESS = 8.0
+#: Nothing is certain, however far apart: without this the logistic function rounds to 1.
+SUREST = 1 - 1e-9
 
 _MOST_STEPS = 500
 _TOLERANCE = 1e-8
@@ -94,6 +96,7 @@ def groups(level: np.ndarray, variance: np.ndarray, scale: float = 1.0) -> Group
     _, _, _, single = _fit(level, variance, np.full(len(level), 0.5), scale)
     clean, noisy = centres.tolist()
     two = float(expit(both - single + STEEPNESS * ((noisy - clean) / scale - EVEN_GAP)))
+    two = min(two, SUREST)
     return Groups(clean, noisy, spread, share, two)
 
 

@@ -120,6 +120,7 @@ def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str
         fields["lost"] = event.gathered.lost
     if event.gathered.late:
         fields["late"] = event.gathered.late
+    fields |= event.told
     if privacy.sealed(site.plan.method):
         fields |= {"clients_asked": event.asked, "channels": privacy.channels(updates)}
     if config.evaluate.clients and updates:
@@ -180,9 +181,15 @@ def end(
 
 
 def _balanced(lines: list[dict[str, Any]]) -> dict[str, float | None]:
-    """The best balanced accuracy, and the mean of the last ten, over the counted rounds."""
-    found = [line["balanced_accuracy"] for line in lines if line["counted"] and "balanced_accuracy" in line]
-    return {
+    """The best balanced accuracy and the mean of the last ten, over the counted rounds; the best of the last stage,
+    too, where there are several, for that is what FedNoRo's authors report.
+    """
+    scored = [line for line in lines if line["counted"] and "balanced_accuracy" in line]
+    found = [line["balanced_accuracy"] for line in scored]
+    fields = {
         "best_balanced": max(found) if found else None,
         "last_balanced": fmean(found[-10:]) if found else None,
     }
+    if scored and (last := scored[-1]["stage"]) > scored[0]["stage"]:
+        fields["best_balanced_last_stage"] = max(line["balanced_accuracy"] for line in scored if line["stage"] == last)
+    return fields

@@ -149,6 +149,8 @@ class Round(TypedDict, total=False):
     lost: dict[str, str]
     late: list[Count]
     clients_asked: list[Count]
+    shares: dict[str, Number]
+    alerts: list[str]
     channels: list[str]
     clients: list[_Client]
     drift_diversity: Maybe
@@ -255,6 +257,7 @@ class End(TypedDict, total=False):
     last10: Maybe
     best_balanced: Maybe
     last_balanced: Maybe
+    best_balanced_last_stage: Number
     target: Number
     reached: Count | None
     rounds: Count

@@ -248,8 +248,20 @@ def test_bernoulli_dirichlet_deals_every_sample_and_leaves_nobody_empty(p: float
     assert vacant == pytest.approx(1 - p, abs=0.25) and (vacant > 0) == (p < 1)
 
 
+def test_bernoulli_dirichlet_draws_again_until_everybody_has_enough() -> None:
+    def sizes(min_size: int) -> list[int]:
+        parts = partition(ich_labels(), 5, 12, "bernoulli_dirichlet", 3, alpha=1.0, p=0.5, min_size=min_size)
+        return sorted(map(len, parts))
+
+    fewest = sizes(1)[0]
+    assert sizes(fewest) == sizes(1)
+    assert sizes(fewest + 1)[0] > fewest
+    with pytest.raises(UserError, match="12 clients cannot have min_size=50000 samples each of"):
+        sizes(50_000)
+
+
 def test_bernoulli_dirichlet_gives_up_with_a_sentence() -> None:
-    with pytest.raises(UserError, match="take a larger p or fewer clients"):
+    with pytest.raises(UserError, match="take a larger p, fewer clients or a smaller min_size"):
         partition(np.arange(10), 10, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=0.01)
     with pytest.raises(UserError, match="p is 0"):
         partition(ich_labels(), 5, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=0)

@@ -13,11 +13,11 @@ from fedskew.detection.judge import (
     Options,
     Reference,
     _verdict,
+    against,
     explain,
     hysteresis,
     judge,
     no_better_than_guessing,
-    score_newcomer,
 )
 from fedskew.errors import UserError
 
@@ -137,7 +137,7 @@ def test_few_clients_are_insufficient(clients: int) -> None:
     assert judgement.status == ["unknown"] * clients
     assert np.isnan(judgement.probability).all() and not judgement.noisy.any()
     assert f"{clients} clients with usable losses are too few" in judgement.warnings[-1]
-    assert score_newcomer(judgement.reference, np.ones(5), np.ones(5))[1] == "unknown"
+    assert set(against(judgement.reference, report([0])).status) == {"unknown"}
     json.dumps(judgement.as_json(), allow_nan=False)
     assert len(explain(report([0], clients=clients), judgement)) == clients
 
@@ -181,7 +181,7 @@ def test_a_client_with_a_loss_that_is_not_finite_is_left_out(loss: float) -> Non
 def test_a_client_that_did_not_answer_is_unknown() -> None:
     judgement = judge(changed(report(NOISY), (7, slice(None)), NAN, 0))
     assert judgement.status[7] == "unknown"
-    assert judgement.warnings == ["client 7 has no cell with enough samples and is not judged"]
+    assert judgement.warnings == ["client 7 reported nothing and is not judged"]
     assert found(judgement) == NOISY
 
 
@@ -258,19 +258,34 @@ def test_the_judgement_travels_as_json() -> None:
 def test_a_newcomer_is_judged_like_those_who_were_there() -> None:
     cells = report(NOISY)
     judgement = judge(cells)
-    for k in (0, 2):
-        probability, status = score_newcomer(judgement.reference, cells.mean[k], cells.se[k])
-        assert probability == pytest.approx(judgement.probability[k], abs=1e-3)
-        assert status == judgement.status[k]
-    half = cells.mean[2].copy()
-    half[:3] = NAN
-    assert score_newcomer(judgement.reference, half, cells.se[2])[1] == "noisy"
-    assert score_newcomer(judgement.reference, np.full(5, NAN), np.full(5, NAN))[1] == "unknown"
+    again = against(judgement.reference, cells)
+    assert again.probability == pytest.approx(judgement.probability, abs=1e-3)
+    assert again.status == judgement.status and again.noisy.tolist() == judgement.noisy.tolist()
+    half = against(judgement.reference, changed(cells, (2, slice(3)), NAN, 0))
+    assert half.status[2] == "noisy" and half.status[:2] == judgement.status[:2]
+    nothing = against(judgement.reference, changed(cells, (2, slice(None)), NAN, 0))
+    assert nothing.status[2] == "unknown" and not nothing.noisy[2]
+    assert nothing.warnings == ["client 2 reported nothing and is not judged"]
+
+
+def test_thin_cells_never_decide_on_a_newcomer() -> None:
+    cells = report(NOISY)
+    thin = Cells(cells.mean, cells.se, np.where(np.arange(len(cells.mean)) == 2, 2, cells.count.T).T)
+    assert against(judge(cells).reference, thin).status[2] == judge(thin).status[2] == "unknown"
+
+
+def test_a_newcomer_is_flagged_by_its_posterior_as_the_others_are() -> None:
+    cells = report(NOISY)
+    reference = judge(cells).reference
+    unsure = replace(reference, groups=replace(reference.groups, two=0.4))
+    found = against(unsure, cells)
+    assert found.noisy.tolist() == judge(cells).noisy.tolist() and (found.probability <= 0.4).all()
 
 
 def test_no_newcomer_is_called_noisy_where_nobody_is() -> None:
-    reference = judge(report([])).reference
-    assert score_newcomer(reference, np.full(5, 9.0), np.full(5, 0.1))[1] != "noisy"
+    cells = report([])
+    found = against(judge(cells).reference, changed(cells, (2, slice(None)), 9.0, 50))
+    assert "noisy" not in found.status and not found.noisy.any()
 
 
 def statuses(*names: str) -> np.ndarray:

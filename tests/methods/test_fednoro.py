@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fedskew import experiment, face
+from fedskew import experiment, face, record
 from fedskew.config import RunConfig
 from fedskew.data import sources
 from fedskew.engines.inline import Inline
 from fedskew.errors import UserError
+from fedskew.report.detection import detect
 from fedskew.work import server
 from fedskew.work.loop import Done, Opened, rounds
 from fedskew.work.site import one_thread
@@ -48,6 +50,22 @@ def test_noisy_clients_are_found_with_their_rates_and_confusions() -> None:
         assert rate == pytest.approx(RATES[client], abs=0.12)
     for client in NOISY:
         assert all((given - true) % 10 == 1 for given, true, _ in found["evidence"]["confusions"][client])
+
+
+def test_the_record_tells_how_much_each_client_counted_and_the_best_of_the_second_stage(tmp_path: Path) -> None:
+    result = experiment.run(wanted(rounds=6), tmp_path / "run", given=given())
+    assert ["shares" in line for line in result.rounds] == [False] * 3 + [True] * 3
+    counts = np.array(result.header["counts"]).sum(axis=1)
+    for line in result.rounds[3:]:
+        shares = np.array([line["shares"][str(client)] for client in range(8)])
+        assert shares.sum() == pytest.approx(1)
+        ratio = shares / counts
+        assert ratio[NOISY].max() < ratio[0] and ratio[NOISY].min() == pytest.approx(ratio[0] / np.e)
+    influence = detect(record.read(tmp_path / "run")).influence
+    assert influence[NOISY].max() < 1 < influence[0] == pytest.approx(np.delete(influence, NOISY))
+    balanced = [line["balanced_accuracy"] for line in result.rounds]
+    assert result.end["best_balanced_last_stage"] == max(balanced[3:])
+    assert "best_balanced_last_stage" not in experiment.run(wanted("fedla"), given=given()).end
 
 
 def test_a_clean_federation_stays_fedla_to_the_bit() -> None:

@@ -62,6 +62,26 @@ def test_where_nobody_is_noisy_nobody_is_flagged_but_without_the_gate_some_are()
     assert noisy(settle(Detect(gate=False), NOBODY))
 
 
+def test_without_the_gate_thin_cells_count_as_published_and_with_it_they_do_not() -> None:
+    def thin(k: int) -> Tree:
+        return THREE[k] | {"cells/count": torch.full((CLASSES,), 2.0).double()}
+
+    answers = {k: thin(k) if k < 3 else each for k, each in THREE.items()}
+    assert noisy(settle(Detect(gate=False), answers)) == [0, 1, 2]
+    assert noisy(settle(Detect(), answers)) == []
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_who_does_not_answer_keeps_status_and_probability(gate: bool) -> None:
+    part = Detect(gate=gate, patience=1)
+    first = settle(part, THREE)
+    assert noisy(first) == [0, 1, 2]
+    for here in (range(2, CLIENTS), range(7, CLIENTS), ()):  # a quorum, none, nobody
+        again = settle(part, {k: THREE[k] for k in here}, first.facts, index=20)
+        assert noisy(again)[:2] == [0, 1]
+        assert torch.equal(again.facts["probability"][:2], first.facts["probability"][:2])
+
+
 def test_high_losses_of_shifted_clients_are_no_noise() -> None:
     shifted = {k: answer(2.0, k, features=3.0) if k < 3 else answer(0.5, k) for k in range(CLIENTS)}
     settled = settle(Detect(), shifted)

@@ -46,6 +46,14 @@ def test_the_same_options_give_the_same_judgement(tmp_path: Path) -> None:
     assert found.shown.decided == {"verdict": "some", "noisy": [2, 5], "reading": "noise"}
 
 
+def test_without_a_quorum_those_who_answered_are_scored_against_the_detection_before(tmp_path: Path) -> None:
+    age = [1, 1, 1, 1, 0, 0, 1, 1, 1, 1]
+    found = judged(tmp_path / "run", door(cells([2, 5])), door(cells([5]), round=8, age=age))
+    assert found.shown.status == ["unknown"] * 4 + ["clean", "noisy"] + ["unknown"] * 4
+    assert found.shown.judgement.reference is found.findings[0].judgement.reference
+    assert detection_page.warnings(found)[0] == "2 of 10 sites answered: they are scored against the last fit"
+
+
 def test_other_options_replace_those_of_the_run(tmp_path: Path) -> None:
     found = judged(tmp_path / "run", door(cells([2, 5])), options={"seeds": 30, "covariance": "diag", "level": 0.2})
     used = found.shown.judgement.options

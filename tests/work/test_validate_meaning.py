@@ -127,7 +127,7 @@ def absorbing(site: Site, state: State, sent: Any, inspected: bool) -> Callable[
     def absorb(update: Update) -> State:
         gathered = Gathered(inspected=inspected)
         gathered.updates.append(lift(site.plan, update, sent[0], gathered.sums))
-        return server.absorb(site, state, sent, gathered)
+        return server.absorb(site, state, sent, gathered)[0]
 
     return absorb
 

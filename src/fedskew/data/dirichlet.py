@@ -162,18 +162,29 @@ def dirichlet_client(labels: np.ndarray, classes: int, clients: int, seed: int, 
 
 
 def bernoulli_dirichlet(
-    labels: np.ndarray, classes: int, clients: int, seed: int, *, alpha: float, p: float, legacy: bool = False
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    seed: int,
+    *,
+    alpha: float,
+    p: float,
+    min_size: int = 1,
+    legacy: bool = False,
 ) -> Parts:
     """Each client may hold each class with chance `p`; a class is dealt, sample by sample, to those who may hold it by
     shares ~ Dir(alpha, ..., alpha) (FedCorr, FedNoRo).
 
     A client that may hold nothing draws its rights anew. Modern mode also redraws a class that nobody may hold, and
-    everything if a client is left without a sample; the authors' stream (legacy) knows neither.
+    everything if a client is left with fewer than `min_size` samples; the authors' stream (legacy) knows neither.
     """
     where = "partition 'bernoulli_dirichlet'"
     alpha = positive(alpha, "alpha", where)
     if not 0 < p <= 1:
         raise UserError(f"{where}: p is {p!r} and must lie above 0 and at most at 1")
+    least = max(1, whole(min_size, "min_size", where))
+    if not legacy and clients * least > len(labels):
+        raise UserError(f"{where}: {clients} clients cannot have min_size={least} samples each of {len(labels)}")
     rng: Any = (
         np.random.RandomState(seed) if legacy else seeds.numpy_generator(seed, "partition", "bernoulli_dirichlet")
     )
@@ -189,11 +200,11 @@ def bernoulli_dirichlet(
             if len(holders):
                 shares = rng.dirichlet(np.full(len(holders), alpha))
                 owner[samples] = rng.choice(holders, size=len(samples), p=shares)
-        if legacy or np.bincount(owner, minlength=clients).all():
+        if legacy or np.bincount(owner, minlength=clients).min() >= least:
             return by_owner(owner, clients)
     raise UserError(
-        f"{where}: with p={p} and {clients} clients some class has no holder, or some client no sample, in every draw; "
-        "take a larger p or fewer clients"
+        f"{where}: with p={p} and {clients} clients some class has no holder, or some client fewer than {least} "
+        "samples, in every draw; take a larger p, fewer clients or a smaller min_size"
     )
 
 

@@ -27,6 +27,11 @@ class Cells:
                 "all three must be [clients, classes]"
             )
 
+    def of(self, clients: np.ndarray) -> Cells:
+        """As if only these [K] had reported."""
+        keep = clients[:, None]
+        return Cells(np.where(keep, self.mean, np.nan), np.where(keep, self.se, np.nan), np.where(keep, self.count, 0))
+
 
 def filled(mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(matrix, kept columns): undefined cells take their class's minimum, classes that nobody has are dropped."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedskew.detection.cells import Cells
-from fedskew.detection.judge import STATUSES, Judgement, Options, Reference, hysteresis, judge, score_newcomer
+from fedskew.detection.judge import STATUSES, Judgement, Options, Reference, against, hysteresis, judge
 
 #: a new fit needs answers from this share of the clients; fewer are scored against the last one
 QUORUM = 2 / 3
@@ -50,37 +50,15 @@ class Dossier:
         return replace(self, cells=Cells(mean, se, count), age=age, releases=self.releases + 1)
 
     def judged(self, options: Options, seed: int) -> tuple[Dossier, Judgement]:
-        """(with a new reference, the judgement), or the last reference and a judgement against it without a quorum."""
-        if self.reference is None or (self.age == 0).mean() >= QUORUM:
-            found = judge(self.cells, options, seed)
-            return replace(self, reference=found.reference), found
-        return self, self._against(self.reference, options)
+        """(with the reference to score by next time, the judgement)."""
+        found = judged(self.cells, self.age, self.reference, options, seed)
+        return replace(self, reference=found.reference), found
 
-    def _against(self, reference: Reference, options: Options) -> Judgement:
-        scored = [score_newcomer(reference, mean, se) for mean, se in zip(self.cells.mean, self.cells.se, strict=True)]
-        probability = np.array([each for each, _ in scored])
-        noisy = np.nan_to_num(probability) > 0.5 if reference.verdict == "some" else np.zeros(len(probability), bool)
-        missing = f"{(self.age == 0).sum()} of {len(self.age)} clients answered: all are scored against the last fit"
-        nan = float("nan")
-        return Judgement(
-            verdict=reference.verdict,
-            noisy=noisy,
-            voted=np.zeros_like(noisy),
-            vote_share=nan,
-            bic=nan,
-            p_value=nan,
-            gap=nan,
-            two_groups=reference.groups.two,
-            probability=probability,
-            status=[status for _, status in scored],
-            warnings=[missing],
-            reference=reference,
-            options=options,
-        )
+    def settled(self, noisy: np.ndarray, known: np.ndarray, patience: int) -> tuple[Dossier, np.ndarray]:
+        """(dossier, who counts as noisy) after `patience` equal verdicts in a row; a first verdict counts at once.
 
-    def settled(self, noisy: np.ndarray, patience: int) -> tuple[Dossier, np.ndarray]:
-        """(dossier, who counts as noisy) after `patience` equal verdicts in a row; a first verdict counts at once."""
-        known = np.isfinite(self.cells.mean).any(axis=1)
+        On whom is not `known` nothing was said: the status stays.
+        """
         said = np.where(noisy, STATUSES.index("noisy"), STATUSES.index("clean"))
         said = np.where(known, said, STATUSES.index("unknown"))
         flagged, streaks = hysteresis(self.flagged, self.streaks, said, patience)
@@ -99,6 +77,20 @@ class Dossier:
         age, flagged, streaks = (np.array(written[name], dtype=np.int64) for name in ("age", "flagged", "streaks"))
         reference = None if written["reference"] is None else Reference.from_json(written["reference"])
         return cls(cells_from_json(written["cells"]), age, flagged, streaks, written["releases"], reference)
+
+
+def judged(cells: Cells, age: np.ndarray, reference: Reference | None, options: Options, seed: int) -> Judgement:
+    """Who has answered just now, judged together, or against the last reference where they are no quorum.
+
+    Older reports are left out: they are about a model that knew less, and would look noisy beside new ones.
+    """
+    now = age == 0
+    fresh = cells.of(now)
+    if reference is None or now.mean() >= QUORUM:
+        return judge(fresh, options, seed)
+    few = f"{now.sum()} of {len(now)} clients answered: they are scored against the last fit"
+    found = against(reference, fresh, options)
+    return replace(found, warnings=[few, *found.warnings])
 
 
 def cells_from_json(written: dict[str, Any]) -> Cells:

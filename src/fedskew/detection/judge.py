@@ -225,10 +225,16 @@ def _usable(cells: Cells, options: Options) -> _Usable:
     broken |= np.isinf(cells.mean).any(axis=1)
     enough = np.isfinite(cells.mean) & (cells.count >= options.min_count) & ~broken[:, None]
     enough[:, list(options.exclude)] = False
-    silent = ~enough.any(axis=1) & ~broken
+    absent = (cells.count == 0).all(axis=1)
+    silent = ~enough.any(axis=1) & ~broken & ~absent
     kept = np.flatnonzero(enough.any(axis=0))
     dropped = [c for c in range(classes) if c not in kept and c not in options.exclude]
-    for what, who in (("has a loss that is not finite", broken), ("has no cell with enough samples", silent)):
+    unjudged = {
+        "has a loss that is not finite": broken,
+        "has no cell with enough samples": silent,
+        "reported nothing": absent,
+    }
+    for what, who in unjudged.items():
         notes += [f"client {k} {what} and is not judged" for k in np.flatnonzero(who)]
     notes += [f"no client has enough samples of class {c}; it is left out" for c in dropped]
     rows = np.flatnonzero(enough.any(axis=1))
@@ -263,17 +269,28 @@ def _insufficient(cells: Cells, warnings: list[str], options: Options) -> Judgem
 # ---- afterwards -----------------------------------------------------------------------------------------------------
 
 
-def score_newcomer(reference: Reference, mean_row: np.ndarray, se_row: np.ndarray) -> tuple[float, Status]:
-    """(probability, status) of a client that was not there when the reference was made; the others do not move."""
-    log, error = logs(mean_row, se_row, reference.offset)
-    height = log - reference.effect
+def against(reference: Reference, cells: Cells, options: Options = DEFAULTS) -> Judgement:
+    """Each client by itself against an earlier judgement, which does not move: latecomers, or too few for a fit."""
+    usable, total = _usable(cells, options), len(cells.mean)
+    log, error = logs(usable.mean, usable.se, reference.offset[usable.classes])
+    height = log - reference.effect[usable.classes]
     known = np.isfinite(height) & np.isfinite(error)
-    if not known.any():
-        return float("nan"), "unknown"
-    variance = (error[known] ** 2).sum() / known.sum() ** 2
-    found = reference.groups
-    probability = found.two * float(found.posterior(height[known].mean(), variance))
-    return probability, reference.status(probability)
+    held = np.where(known.any(axis=1), known.sum(axis=1), np.nan)
+    level = np.where(known, height, 0.0).sum(axis=1) / held
+    variance = (np.where(known, error, 0.0) ** 2).sum(axis=1) / held**2
+    posterior = _spread_out(reference.groups.posterior(level, variance), usable.clients, total)
+    noisy = (posterior > 0.5) & (reference.verdict == "some")
+    probability = reference.groups.two * posterior
+    return replace(
+        _insufficient(cells, usable.warnings, options),
+        verdict=reference.verdict,
+        noisy=noisy,
+        voted=noisy,
+        two_groups=reference.groups.two,
+        probability=probability,
+        status=[reference.status(each) for each in probability],
+        reference=reference,
+    )
 
 
 def hysteresis(old: np.ndarray, streaks: np.ndarray, new: np.ndarray, h: int) -> tuple[np.ndarray, np.ndarray]:

@@ -61,9 +61,10 @@ CARD = Card(
     ),
     cost="in the second stage one more forward pass per step on noisy clients; one pass over the data at the door; the "
     "server compares every noisy with every clean model",
-    travels="as fedavg; at the door per class a mean loss, its standard error and a bucket of counts up, and what the "
-    "page of the detection shows (a matrix of confusions, feature means); a client's lam down. The server sees single "
-    "models: not for secure aggregation",
+    travels="as fedavg; at the door per class a mean loss, its standard error and a bucket of counts up, and, without "
+    "epsilon, what the page of the detection shows (a matrix of confusions; per predicted class feature means, "
+    "variances and a bucket of counts; the client's mean loss, confidence and LID); a client's lam down. The server "
+    "sees single models: not for secure aggregation",
     lost_reply="tolerated; a client that does not answer at the door stays of unknown status and is treated as clean",
 )
 

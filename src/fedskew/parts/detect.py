@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedskew.detection import privacy, shift
 from fedskew.detection.dossier import Dossier
-from fedskew.detection.judge import Judgement, Options
+from fedskew.detection.judge import DEFAULTS, Judgement, Options
 from fedskew.errors import UserError
 from fedskew.parts import measures
 from fedskew.parts.protocol import Cover, Entry, Settled
@@ -51,6 +51,10 @@ class Detect(Entry):
     def cover(self) -> Cover | None:
         return None if self.epsilon is None else Cover(privacy.noise_ratio(self.epsilon, self.delta), "sample")
 
+    def _options(self) -> Options:
+        """As published, one sample is enough for a cell."""
+        return Options(self.seeds, self.covariance, min_count=DEFAULTS.min_count if self.gate else 1)
+
     def ask(self, local: Local) -> tuple[Tree, Tree]:
         if not len(local.shard):
             return {}, local.facts
@@ -84,14 +88,19 @@ class Detect(Entry):
         before = _read(desk.facts[DOSSIER]) if DOSSIER in desk.facts else None
         dossier = before or Dossier.empty(desk.task.clients, desk.task.classes)
         dossier = dossier.heard({client: _under(each, "cells/") for client, each in told.items()})
-        dossier, found = dossier.judged(Options(self.seeds, self.covariance), seed=desk.round.index)
+        dossier, found = dossier.judged(self._options(), seed=desk.round.index)
         evidence = shift.evidence(told, desk.task.clients)
-        flagged = found.noisy if self.gate else found.voted
-        mere = shift.explained(evidence, flagged) if self.gate else np.zeros_like(flagged)
-        dossier, noisy = dossier.settled(flagged & ~mere, self.patience)
+        if self.gate:
+            flagged, known = found.noisy, np.array([status != "unknown" for status in found.status])
+            mere = shift.explained(evidence, flagged)
+        else:
+            flagged, known = found.voted, (dossier.age == 0) & found.voted.any()
+            mere = np.zeros_like(flagged)
+        dossier, noisy = dossier.settled(flagged & ~mere, known, self.patience)
+        last = desk.facts["probability"].numpy() if before else np.zeros(desk.task.clients)
         facts = desk.facts | {
             "noisy": torch.from_numpy(noisy.astype(np.int64)),
-            "probability": torch.from_numpy(np.nan_to_num(found.probability)),
+            "probability": torch.from_numpy(np.where(np.isnan(found.probability), last, found.probability)),
             DOSSIER: _written(dossier),
         }
         verdict = _verdict(dossier, found, evidence, told) | {

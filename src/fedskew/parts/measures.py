@@ -87,14 +87,12 @@ def private_cells(seen: Seen, classes: int, clip: float, sigma: float, hide: Cal
 
 
 def scalars(seen: Seen, k: int = 20) -> Tree:
-    """FedNoRo's one-number indicators (table 3): loss, confidence in the observed label, dimension; and the entropy."""
+    """FedNoRo's one-number indicators (table 3): loss, confidence in the observed label, dimension."""
     p = seen.probabilities
-    entropy = -p.xlogy(p).sum(-1)
     return {
         "loss": seen.losses.mean(),
         "confidence": p.gather(1, seen.y[:, None]).double().mean(),
         "lid": functional.lid(p, k).double().mean(),
-        "entropy": entropy.double().mean(),
     }
 
 

@@ -164,7 +164,7 @@ class Desk:
     """What one part sees on the server: its memory, the facts, where we are, the model before and after the merge.
 
     `updates` pairs every accepted update with what had been sent for it; it holds what the part asked for by
-    `individual`, and nothing otherwise.
+    `individual`, and nothing otherwise. What a part puts into `told` stands in the round's line of the record.
     """
 
     memory: Tree
@@ -176,6 +176,7 @@ class Desk:
     before: Tree = field(default_factory=dict)
     after: Tree = field(default_factory=dict)
     updates: Sequence[tuple[Update, Broadcast]] = ()
+    told: dict[str, Any] = field(default_factory=dict)
 
     def under(self, prefix: str) -> Desk:
         """The view of a part inside this one."""

@@ -11,8 +11,8 @@ import numpy as np
 from fedskew import names, record
 from fedskew.detection import shift
 from fedskew.detection.cells import Cells
-from fedskew.detection.dossier import cells_from_json
-from fedskew.detection.judge import Judgement, Options, explain, judge, no_better_than_guessing
+from fedskew.detection.dossier import cells_from_json, judged
+from fedskew.detection.judge import Judgement, Options, Reference, explain, no_better_than_guessing
 from fedskew.detection.mixture import Vote
 from fedskew.detection.quality import Indicator, Quality, averaged, fits, quality
 from fedskew.errors import UserError
@@ -36,6 +36,11 @@ class Finding:
     reading: shift.Reading
     decided: dict[str, Any]
     privacy: dict[str, Any] | None
+
+    @property
+    def fresh(self) -> Cells:
+        """The reports that the judgement rests on."""
+        return self.cells.of(self.age == 0)
 
     @property
     def noisy(self) -> list[int]:
@@ -70,7 +75,8 @@ class Detection:
     """All detections of a run; `shown` is the one that is looked at closely, client by client.
 
     `rates` are the true shares of wrong labels, and `truth` the truly noisy clients, where the record knows them.
-    `fits` are single fits of one indicator.
+    `fits` are single fits of one indicator. `influence` is what is left of a client's weight by samples, on average
+    over the rounds since the shown detection; nan where the record does not tell.
     """
 
     name: str
@@ -82,6 +88,7 @@ class Detection:
     fits: Vote
     truth: list[int] | None
     rates: list[float] | None
+    influence: np.ndarray
 
     @property
     def quality(self) -> Quality | None:
@@ -100,6 +107,7 @@ class Detection:
             **self.shown.as_json(),
             "evidence": self.shown.evidence.as_json(),
             "clients": self.clients,
+            "influence": [None if np.isnan(kept) else kept for kept in self.influence.tolist()],
             "truth": self.truth,
             "quality": _shares(self.quality),
             "fits": {
@@ -144,7 +152,9 @@ def detect(
     clients = len(opened[0]["verdict"]["cells"]["mean"])
     partition = run.header.get("config", {}).get("partition", {}).get("name", "")
     sites = names.of_clients(partition, clients, run.header.get("data", {}).get("sites") or ())
-    findings = [_judged(door, given, sites) for door in opened]
+    findings: list[Finding] = []
+    for door in opened:
+        findings.append(_judged(door, given, sites, findings[-1].judgement.reference if findings else None))
     shown = findings[len(opened) - 1 if which is None else which - 1]
     if indicator not in ("cells", "raw cells") and not shown.scalars:
         raise UserError(f"the record holds no '{indicator}' of any client; take indicator 'cells', which it holds")
@@ -156,24 +166,42 @@ def detect(
         labels=labels,
         findings=findings,
         shown=shown,
-        clients=explain(shown.cells, shown.judgement),
+        clients=explain(shown.fresh, shown.judgement),
         indicator=indicator,
-        fits=fits(indicator, shown.cells, shown.scalars, used.seeds, used.covariance, used.exclude),
+        fits=fits(indicator, shown.fresh, shown.scalars, used.seeds, used.covariance, used.exclude),
         truth=truth if truth is not None and all(client < clients for client in truth) else None,
         rates=rates if rates and len(rates) == clients else None,
+        influence=_influence(run, shown.round, clients),
     )
 
 
-def _judged(door: Mapping[str, Any], given: Mapping[str, Any], sites: list[str]) -> Finding:
+def _influence(run: record.Run, since: int, clients: int) -> np.ndarray:
+    counts = run.header.get("counts") or [[]] * clients
+    samples = np.array([sum(row) for row in counts], dtype=np.float64)
+    kept: list[list[float]] = [[] for _ in range(clients)]
+    for line in run.rounds:
+        shares = {int(client): share for client, share in line.get("shares", {}).items()}
+        total = sum(samples[client] for client in shares)
+        if line["round"] >= since and total > 0:
+            for client, share in shares.items():
+                if samples[client]:
+                    kept[client].append(share * total / samples[client])
+    return np.array([np.mean(each) if each else np.nan for each in kept])
+
+
+def _judged(door: Mapping[str, Any], given: Mapping[str, Any], sites: list[str], before: Reference | None) -> Finding:
     verdict = door["verdict"]
     stored = verdict["judgement"]["options"]
     options = replace(Options(**{**stored, "exclude": tuple(stored["exclude"])}), **given)
     cells = cells_from_json(verdict["cells"])
-    found = judge(cells, options, seed=door["round"])
+    age = np.array(verdict["age"])
+    found = judged(cells, age, before, options, seed=door["round"])
     arrays = {name: np.array(v, dtype=np.float64) for name, v in verdict["evidence"].items() if name != "confusions"}
     confusions = [[(y, b, share) for y, b, share in each] for each in verdict["evidence"]["confusions"]]
     evidence = shift.Evidence(**arrays, confusions=confusions)
-    if no_better_than_guessing(cells, options):  # what such a model takes for wrong labels are its own mistakes
+    if no_better_than_guessing(
+        cells.of(age == 0), options
+    ):  # what such a model takes for wrong labels are its own mistakes
         nobody_knows = np.full_like(evidence.rate, np.nan)
         evidence = replace(evidence, rate=nobody_knows, rate_se=nobody_knows, confusions=[[] for _ in confusions])
     mere = shift.explained(evidence, found.noisy)
@@ -182,7 +210,7 @@ def _judged(door: Mapping[str, Any], given: Mapping[str, Any], sites: list[str])
         round=door["round"],
         answers=door["answers"],
         cells=cells,
-        age=np.array(verdict["age"]),
+        age=age,
         scalars={int(client): each for client, each in verdict["scalars"].items()},
         judgement=found,
         evidence=evidence,

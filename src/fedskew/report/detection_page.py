@@ -84,7 +84,7 @@ def headline(found: Detection) -> str:
     if mere:
         return f"No sign of wrong labels; {len(mere)} of {clients} sites look different: {shown.called(mere)}"
     if verdict == "insufficient":
-        return f"It cannot be said whose labels are wrong: {warnings(found)[len(shown.judgement.warnings) - 1]}"
+        return f"It cannot be said whose labels are wrong: {_for_sites(found, shown.judgement.warnings[-1])}"
     if verdict == "inconclusive":
         suspects = [k for k, status in enumerate(shown.judgement.status) if status == "suspect"]
         look = f"; worth a look: {shown.called(suspects)}" if suspects else ""
@@ -131,8 +131,9 @@ def warnings(found: Detection) -> list[str]:
     """What the verdict does not rest on."""
     shown, least = found.shown, found.shown.judgement.options.min_count
     told = [
-        re.sub(r"class (\d+)", lambda match: f"class {found.labels[int(match[1])]}", each.replace("client", "site"))
+        _for_sites(found, each)
         for each in shown.judgement.warnings
+        if not each.endswith("reported nothing and is not judged")  # said below, with how long ago
     ]
     thin = int(((shown.cells.count > 0) & (shown.cells.count < least)).sum())
     if thin:
@@ -147,6 +148,12 @@ def warnings(found: Detection) -> list[str]:
         for k in np.flatnonzero(shown.age > 0)
     ]
     return told
+
+
+def _for_sites(found: Detection, warning: str) -> str:
+    return re.sub(
+        r"class (\d+)", lambda match: f"class {found.labels[int(match[1])]}", warning.replace("client", "site")
+    )
 
 
 def decided(shown: Finding) -> str:
@@ -222,6 +229,7 @@ def row(found: Detection, client: dict[str, Any]) -> dict[str, Any]:
         "probability": said(found.shown, k),
         "rate": "–" if np.isnan(rate) else f"{100 * rate:.0f} ± {100 * evidence.rate_se[k]:.0f} %",
         "true": None if found.rates is None else percent(found.rates[k]),
+        "influence": "–" if np.isnan(found.influence[k]) else percent(found.influence[k]),
         "distance": "–" if np.isnan(evidence.distance[k]) else f"{evidence.distance[k]:.2f}",
         "drivers": drivers(found, client) if standing else [],
         "confusions": confusions(found, k) if standing else [],

@@ -51,12 +51,13 @@ class Opened:
 
 @dataclass(frozen=True)
 class Done:
-    """A round was absorbed."""
+    """A round was absorbed; `told` is what parts of the method want in its line."""
 
     round: Round
     counted: bool
     asked: list[int]
     gathered: Gathered
+    told: dict[str, Any]
     state: State
 
 
@@ -78,9 +79,9 @@ def rounds(site: Site, engine: Engine, state: State, score_clients: bool = False
             yield from doors
         sent = server.broadcasts(site, state, server.cohort(site, state), score_clients)
         gathered = engine.ask(sent)
-        state = server.absorb(site, state, sent, gathered)
+        state, told = server.absorb(site, state, sent, gathered)
         engine.settle(state.seen)
-        yield Done(here, stage.counted, [each.client for each in sent], gathered, state)
+        yield Done(here, stage.counted, [each.client for each in sent], gathered, told, state)
 
 
 def _following(site: Site, here: Round) -> Round | None:

@@ -116,10 +116,13 @@ def furnish(site: Site, state: State, model: Tree) -> State:
     return replace(state, memory=memory)
 
 
-def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gathered) -> State:
-    """The next round's state. The server merges first; the other parts see the model before and after."""
+def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gathered) -> tuple[State, dict[str, Any]]:
+    """(the next round's state, what parts tell the record). The server merges first; the other parts see the model
+    before and after.
+    """
     stage, keys = site.plan.stage(state.round), site.plan.keys[state.round.stage]
     memory = dict(state.memory)
+    told: dict[str, Any] = {}
     if gathered.updates:
         by_client = {each.client: each for each in sent}
         pairs = [(update, by_client[update.client]) for update in gathered.updates]
@@ -128,7 +131,8 @@ def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gather
         for part in (stage.server, *(p for p in stage.parts if p is not stage.server)):
             if not overrides(part, "merge"):
                 continue
-            mine = desk(site, state, part, before=before, after=after, updates=pairs if part.individual else ())
+            heard = pairs if part.individual else ()
+            mine = desk(site, state, part, before=before, after=after, updates=heard, told=told)
             kept = part.merge(mine, gathered.sums.under(part.name + "|"))
             if kept:
                 memory[keys[part.name]] = kept
@@ -138,7 +142,7 @@ def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gather
             _check_finite(state.round, after, memory)
     here = state.round
     ahead = replace(here, index=here.index + 1, counted=here.counted + stage.counted, within=here.within + 1)
-    return _seen(replace(state, memory=memory, round=ahead), gathered)
+    return _seen(replace(state, memory=memory, round=ahead), gathered), told
 
 
 def _check_finite(round: Round, model: Tree, memory: dict[str, Tree]) -> None:

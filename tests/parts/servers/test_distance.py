@@ -52,6 +52,14 @@ def test_without_noisy_or_without_clean_clients_it_is_by_samples(noisy: list[int
     assert weights(noisy, at(0.0, 2.0, 4.0), DistanceAware()) == pytest.approx([0.25, 0.25, 0.5])
 
 
+@pytest.mark.parametrize(("noisy", "alerts"), [([0, 0, 0], 0), ([0, 1, 1], 0), ([1, 1, 1], 1)])
+def test_the_record_is_told_where_no_clean_client_can_be_compared_with(noisy: list[int], alerts: int) -> None:
+    updates = [(Update(k, n, 1, w, {}, {}, {}), SENT) for k, (n, w) in enumerate(at(0.0, 2.0, 4.0))]
+    view = replace(desk({}, {"noisy": torch.tensor(noisy), "probability": torch.ones(3)}), updates=updates)
+    DistanceAware().weights(view)
+    assert len(view.told.get("alerts", [])) == alerts
+
+
 def test_equal_models_are_by_samples() -> None:
     assert weights([0, 1, 1], at(1.0, 1.0, 1.0), DistanceAware()) == pytest.approx([0.25, 0.25, 0.5])
 
@@ -89,8 +97,11 @@ def test_an_update_that_is_not_finite_is_left_out_and_statistics_follow_the_weig
     ]
     facts = {"noisy": torch.tensor([noisy for _, noisy in values]), "probability": torch.ones(3)}
     memory = server.init_server(model, Task(2, (1,), 3))
-    after = server.carry(server.merge(replace(desk(memory, facts), updates=updates), Sums()))
+    view = replace(desk(memory, facts), updates=updates)
+    after = server.carry(server.merge(view, Sums()))
     expected = (2 + 4 * math.exp(-1)) / (1 + math.exp(-1))
+    assert view.told["shares"] == pytest.approx({"0": 1 / (1 + math.exp(-1)), "1": 1 / (1 + math.e), "2": 0.0})
+    assert view.told["alerts"] == ["client 2 is left out: its update is not finite"]
     assert float(after["w"]) == pytest.approx(expected)
     assert float(after["mean"]) == pytest.approx(10 * expected)
 

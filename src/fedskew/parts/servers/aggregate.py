@@ -76,6 +76,8 @@ class Aggregate(Server):
     def merge(self, desk: Desk, sums: Sums) -> Tree:
         if self.weigh.individual:
             weights = self.weigh.weights(self._desk(desk, "weigh/"))
+            total = sum(weights) or 1.0
+            desk.told["shares"] = {str(u.client): w / total for (u, _), w in zip(desk.updates, weights, strict=True)}
             for (update, sent), weight in zip(desk.updates, weights, strict=True):
                 self._gather(update, sent, weight, sums)
         if "share" not in sums.added:

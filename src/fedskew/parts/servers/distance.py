@@ -42,6 +42,15 @@ class DistanceAware(Weigh):
             min(self._between(each, other) for other in clean) if bad and whole and clean else 0.0
             for each, bad, whole in zip(numbers, noisy, finite, strict=True)
         ]
+        alerts = [
+            f"client {u.client} is left out: its update is not finite"
+            for u, whole in zip(updates, finite, strict=True)
+            if not whole
+        ]
+        if any(noisy) and not clean:
+            alerts.append("no clean client replied, so that everybody counts by samples")
+        if alerts:
+            desk.told["alerts"] = alerts
         far = max(d, default=0.0) or 1.0
         trust = desk.facts["probability"] if self.soft else torch.ones_like(desk.facts["probability"])
         return [

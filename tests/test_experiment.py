@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +135,77 @@ def test_a_run_that_failed_can_be_resumed_by_the_same_process(tmp_path: Path) ->
         experiment.run(harness.config(rounds=2), tmp_path / "run", given=harness.given(), progress=fail)
     resumed = experiment.resume(tmp_path / "run", given=harness.given())
     assert resumed.end["weights_sha256"] == harness.finish(harness.config(rounds=2)).end["weights_sha256"]
+
+
+# ---- nothing is lost ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", ["checkpoint", "checkpoint/manifest.json"])
+def test_a_run_whose_checkpoint_is_gone_keeps_its_record(tmp_path: Path, gone: str) -> None:
+    folder = tmp_path / "run"
+    harness.finish(harness.config(rounds=2), out=folder)
+    shutil.rmtree(folder / gone) if (folder / gone).is_dir() else (folder / gone).unlink()
+    before = {name: (folder / name).read_bytes() for name in ("record.jsonl", "config.toml")}
+    for rounds in (None, 3):
+        with pytest.raises(UserError, match="has 2 rounds and no checkpoint to go on from; its record stays"):
+            experiment.resume(folder, given=harness.given(), rounds=rounds)
+    assert before == {name: (folder / name).read_bytes() for name in before}
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = harness.finish(harness.config(rounds=2), out=folder)
+    shutil.rmtree(folder / "checkpoint")
+    (folder / "record.jsonl").write_bytes((folder / "record.jsonl").read_bytes().split(b"\n")[0] + b"\n")
+    assert experiment.resume(folder, given=harness.given()).end["weights_sha256"] == done.end["weights_sha256"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"keeps": []}'])
+def test_a_damaged_checkpoint_is_one_sentence(tmp_path: Path, content: str) -> None:
+    harness.finish(harness.config(rounds=1), out=tmp_path / "run")
+    (tmp_path / "run" / "checkpoint" / "manifest.json").write_text(content)
+    with pytest.raises(UserError, match=r"manifest.json' is damaged"):
+        experiment.resume(tmp_path / "run", given=harness.given(), rounds=2)
+
+
+def test_a_damaged_header_is_one_sentence(tmp_path: Path) -> None:
+    harness.finish(harness.config(rounds=1), out=tmp_path / "run")
+    path = tmp_path / "run" / "record.jsonl"
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    with pytest.raises(UserError, match="has no readable header"):
+        experiment.resume(tmp_path / "run", given=harness.given(), rounds=2)
+
+
+def test_force_takes_away_what_a_run_left_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    harness.finish(harness.config(rounds=2), out=folder)
+    ours = {path.name for path in folder.iterdir()}
+    (folder / "thesis.txt").write_text("mine")
+    (folder / "notes").mkdir()
+    harness.finish(harness.config(rounds=1, seed=5), out=folder, force=True)
+    assert (folder / "thesis.txt").read_text() == "mine" and (folder / "notes").is_dir()
+    assert len(record.read(folder).rounds) == 1
+    assert len({path.name for path in folder.iterdir()}) == len(ours) + 2
+
+
+def test_force_replaces_no_file_that_is_not_a_runs(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("a = 1\n")
+    with pytest.raises(UserError, match=r"has a config.toml that is not a run's; choose another --out"):
+        harness.finish(harness.config(), out=tmp_path, force=True)
+    assert (tmp_path / "config.toml").read_text() == "a = 1\n"
+
+
+def test_a_name_that_is_not_utf_8_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a name in UTF-8"):
+        harness.finish(harness.config(), out=tmp_path / "b\udcff")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
+def test_a_disk_that_is_full_is_one_sentence_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    words = ["run", "--engine", "inline", "--rounds", "2", "--clients", "4", "--out", "mine"]
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)); "
+    code = limit + f"from fedskew.cli import main; main({words})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("Error: cannot write into the run folder 'mine': File too large")
+    assert experiment.resume(tmp_path / "mine").end["rounds"] == 2

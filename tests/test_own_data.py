@@ -192,6 +192,26 @@ def test_the_record_knows_no_folder_above_the_data(tmp_path: Path, monkeypatch: 
     assert "the data are not those that the run in 'mine' began with" in complaint("resume", "mine", "--rounds", "4")
 
 
+def test_the_record_knows_no_folder_of_any_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "ward" / "inner"
+    inner.mkdir(parents=True)
+    shutil.copy("table.csv", inner)
+    lists, out = tmp_path / "ward" / "lists.json", tmp_path / "ward" / "mine"
+    lists.write_text(json.dumps([list(range(k, 24, 2)) for k in range(2)]))
+    monkeypatch.chdir(inner)
+    words = ["run", "--data", "../inner/table.csv", "--rounds", "1", "--engine", "inline", "--out", str(out)]
+    words += ["--clients", "2", "--partition", f"explicit:{lists}"]
+    monkeypatch.setattr(sys, "argv", ["fedskew", *words])
+    succeed(*words)
+    written = (out / "record.jsonl").read_text()
+    assert "ward" not in written and "inner/" not in written
+    header = face.load(out).header
+    assert header["config"]["partition"]["lists"] == "lists.json"
+    assert header["command"][2] == "table.csv" and header["command"][8] == "mine"
+    assert header["command"][-1] == "explicit:lists.json"
+    succeed("resume", str(out), "--rounds", "2")
+
+
 def test_sites_of_a_source_are_the_clients() -> None:
     from fedskew.data.sources import from_arrays
 

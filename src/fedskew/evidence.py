@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,12 @@ from fedskew.types import Spec, State, Tree
 from fedskew.work import evaluate, server
 from fedskew.work.loop import Done, Engine
 from fedskew.work.site import Site
+
+#: where a configuration names files
+_PATHS = {"data": ("dir",), "partition": ("lists",), "noise": ("labels", "matrix", "soft_labels")}
+#: a path that is not meant from the data folder on
+_OUTSIDE = re.compile(r"/|~|\.\.?/")
+_WITHIN = re.compile(rf"(^|[=:,])((?:{_OUTSIDE.pattern})[^=:,]*)")
 
 
 def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[str, Any]:
@@ -54,14 +61,19 @@ def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[st
 
 def _portable(config: RunConfig) -> RunConfig:
     """Without the folders above the data, which are nobody else's business: checksums say what was in there."""
-    if config.data.dir is None or not Path(config.data.dir).is_absolute():
-        return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"dir": Path(config.data.dir).name})})
+    changed = {}
+    for section, keys in _PATHS.items():
+        inner = getattr(config, section)
+        paths = {key: getattr(inner, key) for key in keys}
+        own = {key: Path(path).name for key, path in paths.items() if path and (key == "dir" or _OUTSIDE.match(path))}
+        changed[section] = inner.model_copy(update=own)
+    return config.model_copy(update=changed)
 
 
 def _command(config: RunConfig) -> list[str]:
     whole, short = config.data.dir, _portable(config).data.dir
-    return [word if whole is None or short is None else word.replace(whole, short) for word in sys.argv[1:]]
+    words = [word if not whole or not short else word.replace(whole, short) for word in sys.argv[1:]]
+    return [_WITHIN.sub(lambda found: found[1] + Path(found[2]).name, word) for word in words]
 
 
 def _counts(site: Site) -> list[list[int]]:

@@ -199,7 +199,10 @@ def resume(
     """Go on with a run that was interrupted, or with more rounds than it was made for, to the same bits."""
     config = begun(folder, rounds)
     run_folder.check_alone(folder)
-    run_folder.write(folder / CONFIG, configuration.dumps(config))
+    run_folder.check_kept(folder, config, checkpoint.exists(folder / CHECKPOINT))
+    with run_folder.writing(folder):
+        (folder / CHECKPOINT).mkdir(exist_ok=True)
+        run_folder.write(folder / CONFIG, configuration.dumps(config))
     return _go(config, folder, given, progress)
 
 
@@ -328,24 +331,27 @@ def _rounds(
                 door |= {"lost": event.lost} if event.lost else {}
                 doors.append(door)
                 if writer is not None:
-                    writer.write("door", **door)
+                    with run_folder.writing(folder):
+                        writer.write("door", **door)
                 continue
             line = evidence.line(config, site, engine, event)
             line["seconds"], clock = time.perf_counter() - clock, time.perf_counter()
             lines.append(line)
             if writer is not None and folder is not None:
-                writer.write("round", **line)
-                if config.checkpoint.every and (event.round.index + 1) % config.checkpoint.every == 0:
-                    notes = {"seconds": start.spent + time.perf_counter() - began}
-                    checkpoint.save(folder / CHECKPOINT, state, store, writer.offset, notes)
+                with run_folder.writing(folder):
+                    writer.write("round", **line)
+                    if config.checkpoint.every and (event.round.index + 1) % config.checkpoint.every == 0:
+                        notes = {"seconds": start.spent + time.perf_counter() - began}
+                        checkpoint.save(folder / CHECKPOINT, state, store, writer.offset, notes)
             if progress is not None:
                 progress(line)
         model = server.model_of(site, state)
         end = evidence.end(config, site, lines, doors, model, engine, state, start.spent + time.perf_counter() - began)
         if writer is not None and folder is not None:
-            if model is not None:
-                _save_weights(model, folder / WEIGHTS)
-            writer.write("end", **end)
+            with run_folder.writing(folder):
+                if model is not None:
+                    _save_weights(model, folder / WEIGHTS)
+                writer.write("end", **end)
     return Result(config, start.before.header, lines, end, model, folder, doors)
 
 
@@ -373,6 +379,9 @@ def _begin(
         return replace(fresh, writer=record.Writer.create(folder / record.NAME, header))
     writer = record.Writer.append_to(folder / record.NAME, restored.record_bytes)
     before = record.read(folder)
+    if not {"shards", "checksums", "config"} <= before.header.keys():
+        writer.close()
+        raise UserError(f"record '{folder / record.NAME}' has no readable header; restore it, or begin the run anew")
     if (before.header["shards"], before.header["checksums"]) != (header["shards"], header["checksums"]):
         writer.close()
         raise UserError(f"the data are not those that the run in '{folder}' began with; give it the same again")

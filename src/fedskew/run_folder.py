@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from fedskew import config as configuration
 from fedskew import record
@@ -14,12 +18,32 @@ from fedskew.errors import UserError
 CHECKPOINT = "checkpoint"
 WEIGHTS = "weights.safetensors"
 CONFIG = "config.toml"
+#: what a run and its trackers leave; anything else in the folder is somebody's own
+OURS = (
+    record.NAME,
+    WEIGHTS,
+    CHECKPOINT,
+    "shards-*.safetensors",
+    "soft-labels-*.safetensors",
+    "tensorboard",
+    "mlflow-run.txt",
+    CONFIG,
+)
 
 
 def check_free(out: Path, force: bool) -> None:
     """Refuse a folder that holds a run already, unless it may be replaced."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"--out {os.fsencode(out)!r} is not a name in UTF-8; choose another") from None
     if holds_run(out) and not force:
         raise UserError(f"'{out}' already holds a run; resume it, choose another --out, or say --force to replace it")
+    if holds_run(out) and not (out / record.NAME).exists():
+        try:
+            configuration.load(out / CONFIG)
+        except UserError:
+            raise UserError(f"'{out}' has a {CONFIG} that is not a run's; choose another --out") from None
     check_alone(out)
 
 
@@ -29,15 +53,45 @@ def check_alone(folder: Path) -> None:
         raise record.busy(folder / record.NAME)
 
 
+def check_kept(folder: Path, config: RunConfig, has_checkpoint: bool) -> None:
+    """Refuse to begin again over rounds that were made and whose checkpoint is gone."""
+    if has_checkpoint or not (folder / record.NAME).exists():
+        return
+    before, every = record.read(folder), config.checkpoint.every
+    if before.end is not None or (every and len(before.rounds) > every):
+        raise UserError(
+            f"the run in '{folder}' has {len(before.rounds)} rounds and no checkpoint to go on from; its record stays "
+            "as it is, and a new run can begin in another folder"
+        )
+
+
 def make(out: Path, config: RunConfig) -> None:
-    """Make the folder of a new run; a run that it holds is replaced."""
+    """Make the folder of a new run; a run that it holds is replaced, other files stay."""
     try:
         if holds_run(out):
-            shutil.rmtree(out)
+            _clear(out)
         (out / CHECKPOINT).mkdir(parents=True, exist_ok=True)
         write(out / CONFIG, configuration.dumps(config))
     except OSError as error:
         raise UserError(f"cannot write the run folder '{out}': {error.strerror}; choose another --out") from None
+
+
+def _clear(out: Path) -> None:
+    for path in (path for pattern in OURS for path in out.glob(pattern)):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def writing(folder: Path | None) -> Iterator[None]:
+    """A disk that is full or may not be written on gets a sentence; what was written before stands."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot write into the run folder '{folder}': {why}; the run can be resumed there") from None
 
 
 def holds_run(folder: Path) -> bool:

@@ -50,22 +50,31 @@ def save(folder: Path, state: State, store: Store, record_bytes: int, notes: dic
     _sweep(folder, {state_file, *files.values()})
 
 
+def exists(folder: Path) -> bool:
+    """Whether a checkpoint was committed there."""
+    return (folder / MANIFEST).exists()
+
+
 def load(folder: Path, store: Store) -> Restored | None:
     """The last committed checkpoint, or None if there is none; the store goes on from it."""
     path = folder / MANIFEST
-    if not path.exists():
+    if not exists(folder):
         _sweep(folder, set())
         return None
-    manifest = json.loads(path.read_text())
-    files = {int(client): name for client, name in manifest["keeps"].items()}
+    try:
+        manifest = json.loads(path.read_text())
+        files = {int(client): name for client, name in manifest["keeps"].items()}
+        record_bytes, notes, serial = manifest["record_bytes"], manifest["notes"], manifest["serial"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"checkpoint manifest '{path}' is damaged; restore it, or begin the run anew") from None
     for name in (manifest["state"], *files.values()):
         if not OURS.fullmatch(name):
             raise UserError(f"manifest '{path}' names a file '{name}', which is not one of a checkpoint's")
     _sweep(folder, {manifest["state"], *files.values()})
-    store.restore(files, manifest["serial"])
+    store.restore(files, serial)
     state = codec.load(folder / manifest["state"])
     assert isinstance(state, State)
-    return Restored(state, manifest["record_bytes"], manifest["notes"])
+    return Restored(state, record_bytes, notes)
 
 
 def _sweep(folder: Path, wanted: set[str]) -> None:

@@ -27,7 +27,7 @@ BELOW: dict[str, set[str]] = {
     "evidence": L0 | {"data", "work", "privacy"},
     "resolve": L0 | {"data", "models"},
     "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence", "resolve"},
-    "leaving": L0 | {"parts", "work", "engines", "experiment"},
+    "leaving": L0 | {"data", "parts", "work", "engines", "experiment"},
     "flower": L0 | {"data", "models", "parts", "methods", "work", "resolve", "experiment"},
     "worklist": L0 | {"data", "parts", "work", "experiment"},
     "report": {"errors", "names", "record", "config", "detection"},

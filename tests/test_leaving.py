@@ -73,9 +73,9 @@ def command(*words: str) -> Any:
 def test_the_command_lists_tensors_and_their_sizes() -> None:
     said = command("scaffold", "--site", "2")
     assert said.exit_code == 0, said.output
-    assert "the updates of stage 0, 2 times (rounds 0, 1)" in said.output
+    assert "the updates of stage 0, 2 times (rounds 1, 2)" in said.output
     turns = json.loads(command("scaffold", "--site", "2", "--json").output)
-    assert [(turn["client"], turn["round"]) for turn in turns] == [(2, 0), (2, 1)]
+    assert [(turn["client"], turn["round"]) for turn in turns] == [(2, 1), (2, 2)]
     for leaf in turns[0]["leaves"]:
         assert leaf["name"] in said.output
     assert {leaf["place"] for leaf in turns[0]["leaves"]} > {"weights", "buffers"}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from fedskew import experiment
 from fedskew.config import RunConfig
+from fedskew.data import shards
+from fedskew.data.sources import load
 from fedskew.engines.inline import Inline
 from fedskew.parts.cohorts import Everyone
 from fedskew.parts.stages import Stage
@@ -69,6 +74,16 @@ def leaves(update: Update) -> Iterator[Leaf]:
         for name, t in each.items():
             kind = str(t.dtype).removeprefix("torch.")
             yield Leaf(place, name, kind, tuple(t.shape), t.numel() * t.element_size())
+
+
+def own_data(config: RunConfig, told: Mapping[str, Any]) -> experiment.Given:
+    """A site with data of its own holds all of it; theirs is not known here, so the others are taken to hold the same.
+
+    `told` is what the federation says about data; the configuration's own words win.
+    """
+    source = load("own", config.data.dir, **dict(told) | config.data.options | {"vacant": True})
+    everything = np.arange(len(source.train))
+    return experiment.Given(source, held=shards.make(source, [everything] * config.partition.clients))
 
 
 def dry_run(config: RunConfig, given: experiment.Given = experiment.NOTHING) -> list[Turn]:

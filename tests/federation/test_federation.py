@@ -78,13 +78,14 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 def test_a_run_ends_in_a_report(federation: Federation) -> None:
     """36 test samples, 12 at each site; the classes are far apart, so two rounds suffice for nearly all of them."""
-    words = ("--rounds", "2", "--lr", "0.1", "--epochs", "1", "--batch", "8", "--json")
+    words = ("--rounds", "2", "--lr", "0.1", "--epochs", "1", "--batch", "8", "--target", "0.5", "--json")
     said = json.loads(succeed("federation", "run", federation.office, "fedavg", *words))
     out = federation.office / "runs" / "fedavg-seed0"
     run = record.read(out)
     assert [line["replies"] for line in run.rounds] == [3, 3] and run.end is not None
     assert sum(map(sum, run.end["confusion"])) == 36 and run.end["last"] > 0.9
     assert [line["examples"] for line in run.rounds] == [3 * 48, 3 * 48]
+    assert said["best_round"] == run.end["best_round"] + 1 and said["reached"] == run.end["reached"] + 1
     assert said["last"] == run.end["last"] and said["lost"] == {name: [] for name in made.SITES}
     assert said["report"] == str(out / "report.html") and "malignant" in (out / "report.html").read_text()
     # Again: there is nothing left to do, and it says the same.

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import click
 
 from fedskew.cli import options
 from fedskew.cli.failures import Group, Interrupted
-from fedskew.cli.screen import print_facts, print_json, print_table
+from fedskew.cli.screen import print_facts, print_json, print_table, rounds_from_one
 from fedskew.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def federation() -> None:
 @click.option("--name", required=True, help="What the federation is called: small letters, digits, hyphens.")
 @click.option("--address", required=True, metavar="HOST:PORT", help="Where sites reach this machine.")
 @click.option("--sites", required=True, metavar="A,B,C", help="The sites' names; their order must stay.")
-@click.option("--classes", default="", metavar="X,Y,...", help="All classes by name.  [written into the file later]")
+@click.option("--classes", default="", metavar="X,Y,...", help="All classes by name.  [you write them into the file]")
 @click.option("--size", default="", help="Size of images, such as 64 or 64x48.  [as they are]")
 def init(folder: Path, name: str, address: str, sites: str, classes: str, size: str) -> None:
     """Coordinator: make the folder DIR with everything a federation needs, and an invitation for each site."""
@@ -48,10 +48,11 @@ def init(folder: Path, name: str, address: str, sites: str, classes: str, size: 
     names = [each.strip() for each in sites.split(",")]
     made = office.init(folder, name, address, names, classes, size)
     click.echo(f"Made '{folder}': only you can read it. Its certificates are valid for {certificates.YEARS} years.")
-    click.echo(f"1. Look through {folder / 'federation.toml'}: the rules, and how to train.")
-    click.echo(f"2. Send each site its invitation, which holds no secret: {folder / office.INVITATIONS}/*.zip")
-    click.echo(f"3. When a site sends its public key: fedskew federation admit {_shown(folder)} {made.sites[0]} KEY")
-    click.echo(f"4. fedskew federation start {_shown(folder)}, and then: fedskew federation run {_shown(folder)}")
+    click.echo(f"1. Look through {folder / 'federation.toml'}: the rules, the data, and how to train.")
+    click.echo(f"2. fedskew federation start {_shown(folder)}, which writes invitations anew if the file changed them")
+    click.echo(f"3. Send each site its invitation, which holds no secret: {folder / office.INVITATIONS}/*.zip")
+    click.echo(f"4. When a site sends its public key: fedskew federation admit {_shown(folder)} {made.sites[0]} KEY")
+    click.echo(f"5. fedskew federation run {_shown(folder)}")
 
 
 @federation.command()
@@ -97,6 +98,10 @@ def start(folder: Path, foreground: bool) -> None:
     from fedskew.federation.folder import Coordinator, opened
 
     found = opened(folder)
+    if isinstance(found, Coordinator):
+        for invited in office.invite(found):
+            path = found.folder / office.INVITATIONS / f"{invited}.zip"
+            click.echo(f"Written anew, for '{invited}' if that site has not joined yet: {path}")
     if not foreground:
         processes.begin(found.folder)
         click.echo(f"{_up(found)} 'fedskew federation stop {_shown(folder)}' ends it.")
@@ -186,7 +191,9 @@ def _show(office: Coordinator, training: Training, result: record.Run, as_json: 
     late = [sum(number in line.get("late", []) for line in result.rounds) for number in _numbers(office)]
     if as_json:
         facts = {key: value for key, value in end.items() if key != "kind"}
-        print_json(facts | {"lost": dict(zip(office.sites, missed, strict=True)), "report": str(report)})
+        print_json(
+            facts | rounds_from_one(end) | {"lost": dict(zip(office.sites, missed, strict=True)), "report": str(report)}
+        )
         return
     rows = [
         [site, whys[-1] if whys else "", str(len(whys)), str(often)]
@@ -245,7 +252,8 @@ def _status_of_coordinator(office: Coordinator, as_json: bool) -> None:
     rows = [[each.site, words[each.admitted], words[each.connected], each.since] for each in sites]
     print_table(["site", "admitted", "connected", "since"], rows, left=4)
     if runs:
-        cells = [[each.name, each.state, f"{each.rounds} of {each.of}", _percent(each.accuracy)] for each in runs]
+        far = ["" if each.of is None else f"{each.rounds} of {each.of}" for each in runs]
+        cells = [[each.name, each.state, done, _percent(each.accuracy)] for each, done in zip(runs, far, strict=True)]
         print_table(["run", "is", "rounds", "accuracy"], cells, left=2)
 
 
@@ -265,20 +273,35 @@ def _status_of_site(found: Member, as_json: bool) -> None:
 @federation.command("dry-run")
 @click.argument("method")
 @click.option("--site", type=int, default=0, show_default=True, help="Which client: the site's number.")
+@click.option(
+    "--invitation",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What the coordinator sent: it says the classes and the size of images. Beside --data.",
+)
 @options.training
 @options.as_json
-def dry_run(method: str, site: int, as_json: bool, **asked: Any) -> None:
+def dry_run(method: str, site: int, invitation: Path | None, as_json: bool, **asked: Any) -> None:
     """List exactly which tensors would leave a site in each round of METHOD. Nothing is sent.
 
-    Each round's work is done here, for one step of it.
+    Each round's work is done here, for one step of it. With --data the site holds all of that data, as in a federation;
+    give the network (--model) and the number of sites (--clients) that the coordinator names.
     """
     from fedskew import face
-    from fedskew.leaving import dry_run
+    from fedskew.leaving import dry_run, own_data
 
     config = face.configure(method=method, **asked)
     if not 0 <= site < config.partition.clients:
         raise UserError(f"--site is {site}, and sites are 0..{config.partition.clients - 1}")
-    turns = [turn for turn in dry_run(config) if turn.client == site]
+    if config.data.name == "own":
+        if asked["partition"] is not None:
+            raise UserError(f"--partition is '{asked['partition']}', but a site holds all of its --data; leave it out")
+        turns = dry_run(config, own_data(config, _told(invitation)))
+    elif invitation is not None:
+        raise UserError(f"--invitation '{invitation}' is for data of your own; give --data, too")
+    else:
+        turns = dry_run(config)
+    # counted from 1, like all rounds that a command tells
+    turns = [replace(turn, round=turn.round + 1) for turn in turns if turn.client == site]
     if as_json:
         print_json([asdict(turn) for turn in turns])
         return
@@ -297,6 +320,15 @@ def dry_run(method: str, site: int, as_json: bool, **asked: Any) -> None:
             [[f.place, f.name, f.dtype, str(list(f.shape)), f"{f.bytes:,}"] for f in first.leaves],
             left=4,
         )
+
+
+def _told(invitation: Path | None) -> dict[str, Any]:
+    if invitation is None:
+        return {}
+    _check_machine()
+    from fedskew.federation.site import data_options
+
+    return data_options(invitation)
 
 
 def _alike(turns: list[Turn]) -> list[list[Turn]]:
@@ -322,4 +354,7 @@ def _check_machine() -> None:
     if not sys.platform.startswith("linux"):
         raise UserError(f"a federation needs Linux at every end, and this is '{sys.platform}'")
     if importlib.util.find_spec("flwr") is None:
-        raise UserError("a federation needs Flower, which is not installed: pip install 'fedskew[flower]'")
+        raise UserError(
+            "a federation needs Flower, which is not installed; install fedskew with its extra 'flower', from the "
+            "source that you had it from"
+        )

@@ -26,6 +26,11 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value))
 
 
+def rounds_from_one(end: Mapping[str, Any]) -> dict[str, int]:
+    """The record has indices of rounds; whoever reads what a command says counts from 1."""
+    return {key: end[key] + 1 for key in ("best_round", "reached") if end.get(key) is not None}
+
+
 def print_table(heading: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 1, lines: bool = False) -> None:
     """A table whose first `left` columns are text and the others numbers."""
     from rich import box

@@ -14,7 +14,7 @@ import click
 from fedskew.cli import options
 from fedskew.cli.failures import Interrupted
 from fedskew.cli.progress import Advance, Progress
-from fedskew.cli.screen import print_facts, print_json, print_table
+from fedskew.cli.screen import print_facts, print_json, print_table, rounds_from_one
 
 if TYPE_CHECKING:
     from fedskew.config import RunConfig
@@ -150,8 +150,7 @@ def _show(result: Result, as_json: bool) -> None:
     from fedskew.report import tables
 
     traffic, end = tables.traffic(result), result.end
-    # the record has indices of rounds; whoever reads what a command says counts from 1
-    at = {key: end[key] + 1 for key in ("best_round", "reached") if end.get(key) is not None}
+    at = rounds_from_one(end)
     if as_json:
         print_json({**{k: v for k, v in end.items() if k != "kind"}, **at, **traffic, "folder": str(result.folder)})
         return

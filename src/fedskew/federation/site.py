@@ -64,6 +64,12 @@ def _read(invitation: Path) -> tuple[dict[str, Any], bytes]:
     return checked, ca
 
 
+def data_options(invitation: Path) -> dict[str, Any]:
+    """What an invitation says about data: the classes, the size of images."""
+    told, _ = _read(invitation)
+    return dict(told["data"])
+
+
 def _check_data(data: Path, options: dict[str, Any]) -> None:
     """Read what lies there, as a training would."""
     from fedskew.data.sources import load

@@ -131,9 +131,8 @@ def main(grid: Grid, context: Context) -> None:
     given = context.run_config
 
     def tell(line: dict[str, Any]) -> None:
-        log.info(
-            "round %s: %s of %s sites, accuracy %s", *(line.get(k) for k in ("round", "replies", "asked", "accuracy"))
-        )
+        heard = (line.get(key) for key in ("replies", "asked", "accuracy"))
+        log.info("round %s: %s of %s sites, accuracy %s", line["round"] + 1, *heard)
 
     result = federate(grid, configured(given), folder(given, "out"), rules(given), progress=tell)
     log.info("weights_sha256 %s", result.end["weights_sha256"])

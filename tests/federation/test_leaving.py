@@ -1,0 +1,89 @@
+"""What `dry-run` tells a site, with its invitation, is what leaves it in a federation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Message
+
+from fedskew import config as configuration
+from fedskew.federation import folder, training
+from fedskew.flower.client import client_app
+from fedskew.flower.messages import unpack
+from fedskew.flower.server import federate
+from fedskew.flower.settings import rules
+from fedskew.leaving import Leaf, leaves
+from tests.commands import complaint, succeed
+from tests.federation import made
+from tests.flower.loopback import Loopback, Node, node
+
+WORDS = ("--model", "mlp", "--rounds", "2", "--batch", "8", "--epochs", "1")
+
+
+def one_class(path: Path) -> Path:
+    """A site that has seen no malignant sample, and few others."""
+    path.write_text("x,y,label\n" + "".join(f"{n / 10},{-n},benign\n" for n in range(8)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.office(tmp_path_factory.mktemp("federation") / "office")
+
+
+def listening(inner: Node, heard: list[Any]) -> Node:
+    """A node, and what it answered to the coordinator's questions but for scores and who it is."""
+
+    def answer(message: Message) -> Message | None:
+        reply = inner(message)
+        if reply is not None and message.metadata.message_type in ("train", "query"):
+            heard.append(unpack(reply.content))
+        return reply
+
+    return answer
+
+
+@pytest.mark.parametrize("method", ["fedvls", "fpl", "fednoro(warmup=1)"])
+def test_the_list_is_what_leaves_each_site_tensor_for_tensor(method: str, office: Path, tmp_path: Path) -> None:
+    data = [made.table(tmp_path / "0.csv", 0), made.table(tmp_path / "1.csv", 1), one_class(tmp_path / "2.csv")]
+    config = training.configure(
+        folder.coordinator(office), method=method, model="mlp", rounds=2, batch=8, epochs=1, settings=()
+    )
+    values = {"config": configuration.dumps(config), "own-data": True, "score": "sites"}
+    sent: list[list[Any]] = [[] for _ in data]
+    nodes = {
+        n: listening(node(client_app(), values, site=n, data=str(path), memory=str(tmp_path / f"m{n}")), sent[n])
+        for n, path in enumerate(data)
+    }
+    federate(Loopback(nodes), config, tmp_path / "out", rules(values))
+    for number, path in enumerate(data):
+        invitation = office / "invitations" / f"{made.SITES[number]}.zip"
+        asked = ("--invitation", invitation, "--data", path, "--clients", "3", "--site", str(number), *WORDS, "--json")
+        said = json.loads(succeed("federation", "dry-run", method, *asked))
+        assert sent[number]
+        for update, turn in zip(sent[number], said, strict=True):
+            assert [Leaf(**leaf | {"shape": tuple(leaf["shape"])}) for leaf in turn["leaves"]] == list(leaves(update))
+            assert turn["metrics"] == list(update.metrics)
+
+
+def test_the_head_has_all_classes_of_the_federation(office: Path, tmp_path: Path) -> None:
+    """At a site that holds one of two, and eight samples: less than ten sites could share."""
+    asked = ("--invitation", office / "invitations" / "east.zip", "--data", one_class(tmp_path / "own.csv"), *WORDS)
+    turns = json.loads(succeed("federation", "dry-run", "fedavg", *asked, "--json"))
+    shapes = {leaf["name"]: leaf["shape"] for leaf in turns[0]["leaves"]}
+    assert shapes["head.weight"][0] == 2 and [turn["round"] for turn in turns] == [1, 2]
+    assert "(rounds 1, 2)" in succeed("federation", "dry-run", "fedavg", *asked)
+
+
+def test_an_invitation_is_for_data_that_the_site_holds_as_a_whole(office: Path, tmp_path: Path) -> None:
+    invitation, data = office / "invitations" / "east.zip", made.table(tmp_path / "own.csv", 0)
+    alone = ("federation", "dry-run", "fedavg", "--invitation", invitation)
+    assert "is for data of your own; give --data, too" in complaint(*alone, "--dataset", "digits")
+    said = complaint(*alone, "--data", data, "--partition", "iid")
+    assert "--partition is 'iid', but a site holds all of its --data" in said
+    assert "none.zip' does not exist" in complaint(
+        "federation", "dry-run", "fedavg", "--invitation", "none.zip", "--data", data
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+import shutil
 import ssl
 import stat
 import tomllib
@@ -16,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
+from fedskew.errors import UserError
 from fedskew.federation import certificates, folder
 from fedskew.federation import office as offices
 from fedskew.federation.folder import Address
@@ -91,22 +94,64 @@ def test_an_invitation_holds_nobodys_private_key(office: Path) -> None:
         assert b"PRIVATE" not in everything
         for secret in ("ca.key", "server.key", "executor.secret"):
             assert (office / secret).read_bytes() not in everything
-        told = tomllib.loads(content["site.toml"].decode())
-        assert (told["name"], told["number"], told["address"]) == (name, number, "127.0.0.1:9092")
-        assert told["digest"] == project.digest() and told["data"] == {"classes": made.CLASSES}
+        said = tomllib.loads(content["site.toml"].decode())
+        assert (said["name"], said["number"], said["address"]) == (name, number, "127.0.0.1:9092")
+        assert said["digest"] == project.digest() and said["data"] == {"classes": made.CLASSES}
         assert f"join {name}.zip".encode() in content["README.md"]
+
+
+def told(office: Path, site: str) -> dict[str, Any]:
+    """What a site's invitation says."""
+    with zipfile.ZipFile(office / "invitations" / f"{site}.zip") as archive:
+        return tomllib.loads(archive.read("site.toml").decode())
+
+
+def changed(office: Path, line: str, other: str) -> folder.Coordinator:
+    """The coordinator's folder after a change in its file."""
+    path = office / "federation.toml"
+    assert line in path.read_text()
+    path.write_text(path.read_text().replace(line, other))
+    return folder.coordinator(office)
 
 
 def test_a_new_site_is_invited_without_touching_the_others(tmp_path: Path) -> None:
     office = made.office(tmp_path / "office")
     before = (office / "invitations" / "east.zip").read_bytes()
-    path = office / "federation.toml"
-    path.write_text(path.read_text().replace('"east"]', '"east", "west"]').replace("# size = ", "size = "))
-    offices.invite(folder.coordinator(office))
+    assert offices.invite(changed(office, '"east"]', '"east", "west"]')) == ["west"]
     assert (office / "invitations" / "east.zip").read_bytes() == before
-    with zipfile.ZipFile(office / "invitations" / "west.zip") as archive:
-        told = tomllib.loads(archive.read("site.toml").decode())
-    assert (told["name"], told["number"], told["data"]) == ("west", 3, {"classes": made.CLASSES, "size": "64x64"})
+    west = told(office, "west")
+    assert (west["name"], west["number"], west["data"]) == ("west", 3, {"classes": made.CLASSES})
+
+
+def test_invitations_say_what_the_file_says_by_now(tmp_path: Path) -> None:
+    """Nothing else in them changes: they hold the same certificate."""
+    office = made.office(tmp_path / "office")
+    assert offices.invite(folder.coordinator(office)) == []
+    assert offices.invite(changed(office, "# size = ", "size = ")) == list(made.SITES)
+    assert told(office, "south")["data"] == {"classes": made.CLASSES, "size": "64x64"}
+    with zipfile.ZipFile(office / "invitations" / "south.zip") as archive:
+        assert archive.read("ca.crt") == (office / "ca.crt").read_bytes()
+    wrong = changed(office, made.CLASSES, "benign")
+    with pytest.raises(UserError, match=r"federation.toml': training.data.options.classes is 'benign', and must be"):
+        offices.invite(wrong)
+
+
+def test_what_a_backup_lacks_is_made_again(tmp_path: Path) -> None:
+    """The server's certificate, the executor's secret and the invitations."""
+    office = made.office(tmp_path / "office")
+    for name in ("server.key", "executor.secret"):
+        (office / name).unlink()
+    shutil.rmtree(office / "invitations")
+    offices.furnish(folder.coordinator(office))
+    assert {mode(office / name) for name in ("server.key", "executor.secret")} == {0o600}
+    hands_shaken(office, office / "ca.crt", "localhost")
+    assert {path.stem for path in (office / "invitations").iterdir()} == set(made.SITES)
+
+
+def test_only_the_app_of_the_version_that_is_installed_is_let_in(tmp_path: Path) -> None:
+    for digest in ("1" * 64, "2" * 64):
+        folder.allow(tmp_path, digest)
+    assert [line for line in (tmp_path / "allowed.txt").read_text().splitlines() if line[0] != "#"] == ["2" * 64]
 
 
 def test_a_site_makes_its_own_key_and_lists_the_one_app_it_runs(north: Path) -> None:
@@ -167,6 +212,12 @@ def test_a_key_of_the_wrong_kind_is_one_sentence(office: Path, north: Path) -> N
         ({"--address": "example.org:70000"}, "address 'example.org:70000' must be HOST:PORT"),
         ({"--sites": "a,b,a"}, "sites are 'a,b,a', and must be one or more different names"),
         ({"--sites": "../a"}, "site name '../a' must be of small letters"),
+        ({"--classes": "x,x"}, "classes is 'x,x', and must be two or more names, each once"),
+        ({"--classes": "x,,y"}, "classes is 'x,,y', and must be two or more names, each once"),
+        ({"--classes": "x"}, "classes is 'x', and must be two or more names, each once"),
+        ({"--size": "abc"}, "size is 'abc', and must be pixels from 1 to 2048, such as 64, or 64x48"),
+        ({"--size": "0"}, "size is '0', and must be pixels from 1 to 2048"),
+        ({"--size": "64x9999"}, "size is '64x9999', and must be pixels from 1 to 2048"),
     ],
 )
 def test_a_wrong_word_for_init_is_one_sentence_and_leaves_nothing(
@@ -239,6 +290,7 @@ def test_a_misspelt_or_wrong_line_of_the_file_is_one_sentence(tmp_path: Path) ->
         ('method = "fedavg"', 'method = "fedawg"', "run", "did you mean 'fedavg'?"),
         (f'classes = "{made.CLASSES}"', "", "run", "names no classes"),
         ("[training.local]", "[training.noise]\nkind='none'\n[training.local]", "run", "'training.noise'"),
+        ("[training.local]", "[training.data]\nname='mnist'\n[training.local]", "run", "data.name is 'mnist'"),
         ("max-norm = 10", "max-norm = ", "run", "is not valid TOML"),
     ):
         assert line in text
@@ -246,6 +298,37 @@ def test_a_misspelt_or_wrong_line_of_the_file_is_one_sentence(tmp_path: Path) ->
         assert sentence in complaint("federation", command, office)
     path.write_text(text)
     assert "is not started; 'fedskew federation start" in complaint("federation", "run", office)
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (("--set", "partition.clients=2"), "--set changes 'partition', which the federation itself decides"),
+        (("--set", "noise.kind=symmetric", "--set", "noise.rho=0.1"), "--set changes 'noise'"),
+        (("--set", "engine.workers=2"), "--set changes 'engine'"),
+        (("--set", "data.name=mnist"), "data.name is 'mnist', and must be left out: every site has data of its own"),
+        (("--set", "data.options.size=9999"), "data.options.size is '9999', and must be pixels from 1 to 2048"),
+        (("--name", "../x"), "--name is '../x', and must be of letters, digits and _ . + = -"),
+        (("--name", ".."), "--name is '..', and must be of letters"),
+    ],
+)
+def test_what_the_federation_decides_cannot_be_set_for_a_run(
+    words: tuple[str, ...], sentence: str, office: Path
+) -> None:
+    assert sentence in complaint("federation", "run", office, *words)
+
+
+def test_one_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    office = made.office(tmp_path / "office")
+    words = ("--dataset", "digits", "--clients", "2", "--rounds", "0", "--engine", "inline")
+    for name in ("a", "b"):
+        succeed("run", *words, "--out", office / "runs" / name)
+    (office / "runs" / "a" / "config.toml").unlink()
+    first, second = json.loads(succeed("federation", "status", office, "--json"))["runs"]
+    assert first["name"] == "a" and first["state"].startswith("unreadable: ") and "config.toml" in first["state"]
+    assert (second["name"], second["state"], second["rounds"], second["of"]) == ("b", "finished", 0, 0)
+    shown = succeed("federation", "status", office)
+    assert "unreadable" in shown and "0 of 0" in shown and "north" in shown
 
 
 def test_status_without_processes(office: Path, north: Path) -> None:
@@ -263,4 +346,4 @@ def test_an_address_may_be_of_ipv6() -> None:
 def test_without_flower_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "flwr" else found(name, *rest))
-    assert "pip install 'fedskew[flower]'" in complaint("federation", "status", tmp_path)
+    assert "install fedskew with its extra 'flower'" in complaint("federation", "status", tmp_path)

@@ -64,7 +64,9 @@ def make_server(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def names_of_server(folder: Path) -> set[str]:
-    """The hosts that the server's certificate is for."""
+    """The hosts that the server's certificate is for; none without one."""
+    if not ((folder / SERVER).exists() and (folder / SERVER_KEY).exists()):
+        return set()
     certificate = x509.load_pem_x509_certificate((folder / SERVER).read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return {

@@ -159,11 +159,10 @@ def new_folder(folder: Path) -> None:
 
 
 def allow(folder: Path, digest: str) -> None:
-    """Let an app run here; what else is on the list stays."""
-    path = folder / ALLOWED
-    text = path.read_text() if path.exists() else _ALLOWED
-    if digest not in text.split():
-        path.write_text(f"{text}{digest}\n")
+    """Let this app run here, and no other."""
+    path, text = folder / ALLOWED, f"{_ALLOWED}{digest}\n"
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
 
 
 def quoted(text: str) -> str:
@@ -172,6 +171,6 @@ def quoted(text: str) -> str:
 
 
 _ALLOWED = """\
-# The apps that may run here, by the SHA-256 of what Flower delivers, one in a line. The next line is fedskew's own,
-# computed here from what is installed here. Whatever else somebody submits is refused unopened.
+# The one app that may run here, by the SHA-256 of what Flower delivers: fedskew's own, computed here from what is
+# installed here, anew at every 'start'. Whatever else somebody submits is refused unopened.
 """

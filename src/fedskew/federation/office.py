@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fedskew import config as configuration
 from fedskew.errors import UserError
 from fedskew.federation import certificates, folder, processes, texts
 from fedskew.federation.folder import Address, Coordinator
@@ -29,9 +31,9 @@ def init(at: Path, name: str, address: str, sites: Sequence[str], classes: str =
     """Make the coordinator's folder, with an invitation for each site."""
     folder.check_name(name, "name")
     where, names = Address.parse(address), folder.check_sites(list(sites))
+    wanted = described({key: text for key, text in (("classes", classes), ("size", size)) if text})
     folder.new_folder(at)
-    options = {"classes": classes, "size": size}
-    known = {key: f"{key} = {folder.quoted(value)}" for key, value in options.items() if value}
+    known = {key: f"{key} = {folder.quoted(text)}" for key, text in wanted.items()}
     examples = {"classes": '# classes = "benign,malignant"', "size": '# size = "64x64"'}
     (at / folder.FEDERATION).write_text(
         texts.FEDERATION.format(
@@ -40,30 +42,74 @@ def init(at: Path, name: str, address: str, sites: Sequence[str], classes: str =
     )
     made = folder.coordinator(at)
     certificates.make_authority(at, name)
-    certificates.make_server(at, made.hosts)
-    certificates.write_private(at / SECRET, secrets.token_bytes(32))
     (at / KEYS).mkdir()
-    (at / INVITATIONS).mkdir()
-    invite(made)
+    furnish(made)
     return made
 
 
-def invite(office: Coordinator) -> None:
-    """Write the invitations that are missing: of all sites at first, of a new one later."""
-    for site in office.sites:
-        if not (office.folder / INVITATIONS / f"{site}.zip").exists():
-            _invite(office, site)
+def described(options: Mapping[str, Any], place: str = "") -> dict[str, str]:
+    """What sites' data must look like: the classes and the size among `options`, checked as a site will check them."""
+    from fedskew.flower.guard import LIMITS
+
+    most = LIMITS["size"]
+
+    def are_classes(text: str) -> bool:
+        names = [name.strip() for name in text.split(",")]
+        return len(names) > 1 and all(names) and len(set(names)) == len(names)
+
+    def is_size(text: str) -> bool:
+        sides = text.split("x")
+        return len(sides) <= 2 and all(side.isdecimal() and 0 < int(side) <= most for side in sides)
+
+    right = {
+        "classes": (are_classes, "two or more names, each once, with commas between"),
+        "size": (is_size, f"pixels from 1 to {most}, such as 64, or 64x48 (height first)"),
+    }
+    found = {key: str(options[key]) for key in right if key in options}
+    for key, text in found.items():
+        holds, what = right[key]
+        if not holds(text):
+            raise UserError(f"{place}{key} is '{text}', and must be {what}")
+    return found
 
 
-def _invite(office: Coordinator, site: str) -> None:
-    options = office.training.get("data", {}).get("options", {})
-    data = "\n".join(f"{key} = {folder.quoted(str(options[key]))}" for key in ("classes", "size") if key in options)
-    told = {"federation": office.name, "name": site, "address": office.address}
-    page = texts.INVITATION.format(**told, number=office.number(site), digest=project.digest(), data=data)
-    with zipfile.ZipFile(office.folder / INVITATIONS / f"{site}.zip", "w") as archive:
-        archive.writestr(certificates.CA, (office.folder / certificates.CA).read_bytes())
-        archive.writestr(folder.SITE, page)
-        archive.writestr("README.md", texts.README.format(**told))
+def furnish(office: Coordinator) -> None:
+    """Make what is missing in the coordinator's folder and can be made: at first, and where a backup lacks it."""
+    at = office.folder
+    if not set(office.hosts) <= certificates.names_of_server(at):
+        certificates.make_server(at, office.hosts)
+    if not (at / SECRET).exists():
+        certificates.write_private(at / SECRET, secrets.token_bytes(32))
+    invite(office)
+
+
+def invite(office: Coordinator) -> list[str]:
+    """Write the invitations that are missing, or say something else than the file does by now; whose they are."""
+    path = office.folder / folder.FEDERATION
+    config = configuration.from_dict({"data": office.training.get("data", {})}, f"section 'training' of '{path}'")
+    wanted = described(config.data.options, f"'{path}': training.data.options.")
+    data = "\n".join(f"{key} = {folder.quoted(text)}" for key, text in wanted.items())
+    (office.folder / INVITATIONS).mkdir(exist_ok=True)
+    digest, written = project.digest(), []
+    for number, site in enumerate(office.sites):
+        told = {"federation": office.name, "name": site, "address": office.address}
+        page = texts.INVITATION.format(**told, number=number, digest=digest, data=data)
+        invitation = office.folder / INVITATIONS / f"{site}.zip"
+        if _page_of(invitation) != page:
+            with zipfile.ZipFile(invitation, "w") as archive:
+                archive.writestr(certificates.CA, (office.folder / certificates.CA).read_bytes())
+                archive.writestr(folder.SITE, page)
+                archive.writestr("README.md", texts.README.format(**told))
+            written.append(site)
+    return written
+
+
+def _page_of(invitation: Path) -> str | None:
+    try:
+        with zipfile.ZipFile(invitation) as archive:
+            return archive.read(folder.SITE).decode()
+    except (FileNotFoundError, zipfile.BadZipFile, KeyError):
+        return None
 
 
 def admit(office: Coordinator, site: str, given: str, replace: bool = False) -> str:
@@ -107,10 +153,8 @@ def keep(office: Coordinator, say: Callable[[], None]) -> None:
     at = office.folder
     processes.check_nothing_runs(at)  # else it would be said of the port that somebody has it
     check_port(office.listen, office.address.port)
-    if not set(office.hosts) <= certificates.names_of_server(at):
-        certificates.make_server(at, office.hosts)
+    furnish(office)
     folder.allow(at, project.digest())
-    invite(office)
     superlink = [
         *(sys.executable, "-m", "fedskew.flower.link"),
         *("--isolation", "process", "--superexec-auth-secret-file", at / SECRET, "--enable-supernode-auth"),

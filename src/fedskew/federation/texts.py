@@ -4,7 +4,7 @@ from __future__ import annotations
 
 FEDERATION = """\
 # The federation '{name}', made by 'fedskew federation init'.
-# What you change here counts from the next 'start' or 'run' on.
+# What you change here counts from the next 'start' or 'run' on; 'start' also brings the invitations up to date.
 
 name = "{name}"
 
@@ -14,8 +14,7 @@ address = "{address}"
 # Where the server listens: an address of this machine; "0.0.0.0" is all of them (behind a router, say).
 listen = "{listen}"
 
-# The sites, in an order that must stay: a site's place in it is its number, from 0. New ones come last; the next
-# 'start' makes their invitations.
+# The sites, in an order that must stay: a site's place in it is its number, from 0. New ones come last.
 sites = [{sites}]
 
 [rules]
@@ -78,7 +77,10 @@ README = """\
 Somebody would like to train a model together with you. Your data stays with you: what leaves your machine in each round
 is a model's numbers and a few counts. Before you agree to a method you can list exactly which ones:
 
-    fedskew federation dry-run METHOD --data YOUR-DATA
+    fedskew federation dry-run METHOD --invitation {name}.zip --data YOUR-DATA --model MODEL --clients SITES
+
+METHOD, MODEL and the number of SITES are as the coordinator names them. If the sites also test the model on their own
+data (score = "sites"), a table of how often each class was taken for which, and a loss, leave beside that.
 
 This archive holds no secret: the coordinator's certificate (so that you know whom you talk to), its address, this page.
 
@@ -86,7 +88,8 @@ This archive holds no secret: the coordinator's certificate (so that you know wh
 
 You need a Linux machine that can open connections to {address} (none need to come in), and Python 3.11 or newer.
 
-1. Install: `pip install 'fedskew[flower]'`, in the version that the coordinator tells you.
+1. Install fedskew from the wheel, or the copy of its repository, that the coordinator gave you or named to you:
+   `pip install './WHEEL-OR-FOLDER[flower]'`. A package of this name from anywhere else may be somebody else's.
 2. `fedskew federation join {name}.zip federation --data YOUR-DATA`
    makes the folder `federation` with your own key, and reads your data once to see that it can be read: a CSV, a folder
    of images, or arrays.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ RUNS, FLOWERS_NUMBER, REPORT = "runs", "flower_run", "report.html"
 LOOK = 1.0
 #: decided by the federation itself
 _OURS = ("partition", "noise", "engine")
+#: of runs: what `run_name` makes, and never a path
+_NAME = re.compile(r"\w[\w.+=-]*")
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -43,10 +46,18 @@ def configure(office: Coordinator, **asked: Any) -> RunConfig:
             )
     values["partition"] = {"name": "natural", "clients": len(office.sites)}
     values["engine"] = {"name": "inline"}
-    values.setdefault("data", {})["name"] = "own"
-    config = face.configure(configuration.from_dict(values, f"section 'training' of '{path}'"), **asked)
+    base = configuration.from_dict(values, f"section 'training' of '{path}'")
+    if "name" not in base.data.model_fields_set:
+        base = configuration.override(base, ["data.name=own"])
+    config = face.configure(base, **asked)
+    for section in _OURS:
+        if getattr(config, section) != getattr(base, section):
+            raise UserError(f"--set changes '{section}', which the federation itself decides; leave that out")
+    if config.data.name != "own":
+        raise UserError(f"data.name is '{config.data.name}', and must be left out: every site has data of its own")
     if not config.data.options.get("classes"):
         raise UserError(f"'{path}' names no classes; set training.data.options.classes to all of them, with commas")
+    offices.described(config.data.options, "data.options.")
     registry.build(config.method)
     return config
 
@@ -55,6 +66,10 @@ class Training:
     """A run in the coordinator's folder. Its record is what the server app writes there."""
 
     def __init__(self, office: Coordinator, config: RunConfig, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise UserError(
+                f"--name is '{name}', and must be of letters, digits and _ . + = -, a letter or digit to begin with"
+            )
         self.office, self.config = office, config
         self.out = office.folder / RUNS / name
         self._rules = _rules(office)
@@ -149,13 +164,13 @@ def _rules(office: Coordinator) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a run is."""
+    """How far a run is; of one that cannot be read, the state says why."""
 
     name: str
     state: str
-    rounds: int
-    of: int
-    accuracy: float | None
+    rounds: int | None = None
+    of: int | None = None
+    accuracy: float | None = None
 
 
 def standings(office: Coordinator) -> list[Standing]:
@@ -164,12 +179,15 @@ def standings(office: Coordinator) -> list[Standing]:
 
 
 def _standing(path: Path) -> Standing:
-    found = record.read(path)
+    try:
+        found, config = record.read(path), configuration.load(path.with_name(run_folder.CONFIG))
+    except UserError as mistake:
+        return Standing(path.parent.name, f"unreadable: {mistake}")
     going = "going on" if record.has_writer(path) else "interrupted"
     return Standing(
         path.parent.name,
         going if found.end is None else "finished",
         sum(line["counted"] for line in found.rounds),
-        configuration.load(path.with_name(run_folder.CONFIG)).rounds,
+        config.rounds,
         record.summary(found.rounds)["last"],
     )

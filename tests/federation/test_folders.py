@@ -23,7 +23,7 @@ from fedskew.federation import certificates, folder
 from fedskew.federation import office as offices
 from fedskew.federation.folder import Address
 from fedskew.flower import project
-from tests.commands import complaint, succeed
+from tests.commands import complaint, fedskew, succeed
 from tests.federation import made
 
 
@@ -134,6 +134,17 @@ def test_invitations_say_what_the_file_says_by_now(tmp_path: Path) -> None:
     wrong = changed(office, made.CLASSES, "benign")
     with pytest.raises(UserError, match=r"federation.toml': training.data.options.classes is 'benign', and must be"):
         offices.invite(wrong)
+
+
+def test_start_says_which_invitations_it_wrote_anew(tmp_path: Path) -> None:
+    """It says so even where it cannot listen: at an address that no machine has."""
+    office = made.office(tmp_path / "office")
+    changed(office, 'listen = "127.0.0.1"', 'listen = "192.0.2.1"')
+    changed(office, "# size = ", "size = ")
+    begun = fedskew("federation", "start", office, "--foreground")
+    assert begun.exit_code == 2 and "the server cannot listen at 192.0.2.1:9092" in begun.stderr
+    for site, line in zip(made.SITES, begun.stdout.splitlines(), strict=True):
+        assert line.startswith(f"Written anew, for '{site}' if") and line.endswith(f"{site}.zip")
 
 
 def test_what_a_backup_lacks_is_made_again(tmp_path: Path) -> None:

@@ -155,15 +155,17 @@ def from_arrays(
         )
         for part in ("train", "test")
     )
-    classes = len(labels) if labels is not None else 1 + max(int(part.y.max()) for part in (train, test))
+    if labels is None:
+        most = max(int(part.y.max()) for part in (train, test))
+        labels = _numbered(most, len(train) + len(test), f"data set '{name}': the largest label")
     if mean is None and std is None and train.x.dtype == torch.uint8:
         mean, std = moments(train.x)
     return Source(
         name=name,
         train=train,
         test=test,
-        classes=classes,
-        labels=tuple(labels) if labels is not None else tuple(map(str, range(classes))),
+        classes=len(labels),
+        labels=tuple(labels),
         mean=tuple(mean or ()),
         std=tuple(std or ()),
         checksums={key: sha256(value.numpy()) for key, value in tensors.items()},
@@ -175,10 +177,18 @@ def _sites(sites: Any, names: Sequence[str] | None, where: str) -> dict[str, Any
     if sites is None:
         return {}
     numbers = _classes(_tensor(sites, where), where)
-    return {
-        "sites": numbers,
-        "site_names": tuple(map(str, range(int(numbers.max()) + 1))) if names is None else tuple(names),
-    }
+    if names is None:
+        names = _numbered(int(numbers.max()), len(numbers), f"{where}: the largest number")
+    return {"sites": numbers, "site_names": tuple(names)}
+
+
+def _numbered(most: int, samples: int, what: str) -> tuple[str, ...]:
+    """Names for 0..most, unless these are codes: a name for each number up to a code could fill the memory."""
+    if most >= samples:
+        raise UserError(
+            f"{what} is {most}, but there are {samples} samples; number from 0 on without gaps: 0, 1, 2, ..."
+        )
+    return tuple(map(str, range(most + 1)))
 
 
 def _tensor(values: Any, where: str) -> Tensor:
@@ -200,10 +210,13 @@ def _samples(x: Tensor, where: str) -> Tensor:
         if x.ndim != 4:
             raise UserError(f"{where} is uint8, so images, and has shape {list(x.shape)} instead of [N, C, H, W]")
         return x.contiguous()
+    if x.ndim == 1:
+        raise UserError(f"{where} has shape {list(x.shape)}; samples of one number each have shape {[len(x), 1]}")
     if x.is_floating_point():
+        x = x.float()
         if not torch.isfinite(x).all():
-            raise UserError(f"{where} holds values that are not finite")
-        return x.float()
+            raise UserError(f"{where} holds values that are not finite, or too large for float32")
+        return x
     if x.dtype == torch.bool or x.is_complex():
         raise UserError(f"{where} is {str(x.dtype).removeprefix('torch.')}, and must be uint8, float or integer")
     return x.long()

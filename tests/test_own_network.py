@@ -44,6 +44,23 @@ class Merged(nn.Module):
         return self.head(x.flatten(1)).sum(0)
 
 
+class Strange(nn.Module):
+    def __init__(self, classes, training_fails=False, detached=False, most=1000, varied_fails=False):
+        super().__init__()
+        self.head = nn.Linear(64, classes)
+        self.training_fails, self.detached, self.most, self.varied_fails = training_fails, detached, most, varied_fails
+
+    def forward(self, x):
+        if self.training and self.training_fails:
+            raise RuntimeError("not today")
+        if len(x) > self.most:
+            raise RuntimeError("too many")
+        if self.varied_fails and (x != x[:1]).any():
+            raise IndexError("index out of range in self")
+        out = self.head(x.flatten(1))
+        return out.detach() if self.detached else out
+
+
 def boom():
     raise RuntimeError("no weights here\\nand more")
 
@@ -87,12 +104,30 @@ def _mymodel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("mymodel:wrong", [], "network 'mymodel:wrong' does not work on samples of shape [1, 8, 8]: RuntimeError: "),
         ("mymodel:Tall", [], "mymodel.py, line 19)"),
         ("mymodel:Merged", [], "gives logits of shape [10] for 2 samples; with 10 classes they should be [2, 10]"),
+        ("mymodel:Strange", ["--set", "model.args.training_fails=true"], "shape [1, 8, 8]: RuntimeError: not today ("),
+        ("mymodel:Strange", ["--set", "model.args.most=3"], "RuntimeError: too many ("),
+        ("mymodel:Strange", ["--set", "model.args.detached=true"], "cannot be trained: its logits have no gradient"),
+        ("mlp", ["--head", "nope"], "mlp has no linear layer 'nope'; known: head, trunk.1"),
+        ("auto", ["--head", "trunk.1"], "network 'mlp' gives 200 outputs, but there are 10 classes"),
         ("resnt", [], "no network is called 'resnt'"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_and_leaves_no_folder(network: str, more: list[str], expected: str) -> None:
     assert expected in complaint("run", *QUICK, "--model", network, *more, "--out", "h3")
     assert not Path("h3").exists()
+
+
+@pytest.mark.parametrize("engine", ["inline", "pool"])
+def test_an_error_that_only_real_samples_cause_is_one_sentence_too(engine: str) -> None:
+    strange = ["--model", "mymodel:Strange", "--set", "model.args.varied_fails=true"]
+    said = complaint("run", *QUICK, "--engine", engine, *strange, "--out", "h3")
+    assert "'mymodel:Strange' does not work on samples of shape [1, 8, 8]: IndexError: index out of range" in said
+
+
+def test_the_head_of_a_built_in_network_may_be_named() -> None:
+    options = {"model": "mlp", "rounds": 1, "clients": 2, "epochs": 1, "engine": "inline"}
+    named, usual = (fedskew.run(head=head, **options) for head in ("head", None))
+    assert named.end["weights_sha256"] == usual.end["weights_sha256"]
 
 
 def test_annotators_find_the_mistake_before_they_are_trained() -> None:

@@ -61,7 +61,7 @@ def spec(config: RunConfig, source: Source) -> Spec:
     if name == "auto":
         images = "cnn2" if len(shape) == 3 and shape[1] >= 28 else "mlp"
         name = "fasttext" if source.vocab else images
-    args = dict(config.model.args) | ({"head": config.model.head} if config.model.head and ":" in name else {})
+    args = dict(config.model.args) | ({"head": config.model.head} if config.model.head else {})
     if source.vocab and networks.takes(name, "vocab"):
         args = {"vocab": source.vocab} | args
         if isinstance(args["vocab"], int) and args["vocab"] < source.vocab:

@@ -58,9 +58,10 @@ class Adapted(Classifier):
 
     wrapped: nn.Module
 
-    def __init__(self, module: nn.Module, head_name: str) -> None:
+    def __init__(self, module: nn.Module, head_name: str, called: str) -> None:
         super().__init__()
         self.head_name = head_name
+        self.called = called
         # The same dictionaries, not copies, so that every name stays the user's own. The two references go past
         # nn.Module.__setattr__, which would register what they point at a second time.
         for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
@@ -77,6 +78,8 @@ class Adapted(Classifier):
         hook = self.head.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
         try:
             logits = self.wrapped(x)
+        except Exception as error:
+            raise failure(self.called, x, error) from error
         finally:
             hook.remove()
         if not given:
@@ -94,20 +97,32 @@ class Adapted(Classifier):
         object.__setattr__(self, "head", stand_in)
 
 
-def adapt(module: nn.Module, head: str | None = None) -> Classifier:
-    """`module` under the contract; `head` is the dotted name of its classifier, by default its last linear layer."""
+def failure(name: str, x: Tensor, error: Exception) -> UserError:
+    """What to say of a network that raised an error on samples."""
+    told = f"network '{name}' does not work on samples of shape {list(x.shape[1:])}: {theirs(error)}"
+    if x.is_floating_point():
+        return UserError(told)
+    return UserError(f"{told}; these are whole numbers, so text: give numbers that are none as float32")
+
+
+def adapt(module: nn.Module, head: str | None = None, called: str = "") -> Classifier:
+    """`module` under the contract; `head` is the dotted name of its classifier, by default its last linear layer.
+
+    Errors call it by its class, if not as it is `called`.
+    """
+    called = called or type(module).__name__
     if isinstance(module, nn.Linear):
         module = nn.Sequential(OrderedDict(head=module))
     if head is None and isinstance(module, Classifier):
         return module
     linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not linear:
-        raise UserError(f"a network needs a linear layer as its head, and {type(module).__name__} has none")
+        raise UserError(f"a network needs a linear layer as its head, and {called} has none")
     if head is None:
         head = "head" if "head" in linear else linear[-1]
     if head not in linear:
-        raise UserError(f"{type(module).__name__} has no linear layer '{head}'{nearest(head, linear)}")
-    return Adapted(module, head)
+        raise UserError(f"{called} has no linear layer '{head}'{nearest(head, linear)}")
+    return Adapted(module, head, called)
 
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
@@ -148,7 +163,7 @@ def construct(spec: Spec, classes: int, shape: tuple[int, ...]) -> Classifier:
     module = _call(spec.name, builder, {"classes": classes, "shape": shape}, args)
     if not isinstance(module, nn.Module):
         raise UserError(f"network '{spec.name}' must be a torch.nn.Module, not a {type(module).__name__}")
-    made = adapt(module, head)
+    made = adapt(module, head, spec.name)
     outputs = made.head.out_features
     if outputs != classes:
         raise UserError(f"network '{spec.name}' gives {outputs} outputs, but there are {classes} classes")

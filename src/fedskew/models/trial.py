@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedskew.errors import UserError, theirs
+from fedskew.errors import UserError
 from fedskew.models.net import Net
+from fedskew.models.registry import failure
 
 
 def try_out(name: str, module: nn.Module, x: Tensor, classes: int, device: str, precision: str) -> None:
-    """Refuse a network that does not turn samples into one logit for each class."""
+    """Refuse a network that does not turn samples into one logit for each class, or that cannot be trained."""
     try:
         with torch.random.fork_rng(devices=[]):
             net = Net(module, device, precision)
-            logits = net.frozen(net.initial(), x.to(net.device)).logits
+            x = x.to(net.device)
+            _check_shape(name, net.frozen(net.initial(), x).logits, len(x), classes)
+            _train(name, net, torch.cat((x, x, x[:1])), classes)  # another number of samples, which must not matter
     except UserError:
         raise
     except Exception as error:
+        raise failure(name, x, error) from error
+
+
+def _check_shape(name: str, logits: Tensor, samples: int, classes: int) -> None:
+    if logits.shape != (samples, classes):
         raise UserError(
-            f"network '{name}' does not work on samples of shape {list(x.shape[1:])}: {theirs(error)}"
-        ) from error
-    if logits.shape != (len(x), classes):
-        raise UserError(
-            f"network '{name}' gives logits of shape {list(logits.shape)} for {len(x)} samples; with {classes} classes "
-            f"they should be {[len(x), classes]}"
+            f"network '{name}' gives logits of shape {list(logits.shape)} for {samples} samples; with {classes} "
+            f"classes they should be {[samples, classes]}"
         )
+
+
+def _train(name: str, net: Net, x: Tensor, classes: int) -> None:
+    parameters = net.prepare(net.initial())
+    logits = net.live(x).logits
+    _check_shape(name, logits, len(x), classes)
+    if not logits.requires_grad:
+        raise UserError(
+            f"network '{name}' cannot be trained: its logits have no gradient; compute them without detach and no_grad"
+        )
+    loss = F.cross_entropy(logits, torch.zeros(len(x), dtype=torch.int64, device=net.device))
+    torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)

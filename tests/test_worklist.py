@@ -387,7 +387,7 @@ def test_wrong_corrections_are_refused(content: str, sentence: str, tmp_path: Pa
 
 
 def test_a_missing_file_of_corrections_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"checked\.csv' cannot be read"):
+    with pytest.raises(UserError, match=r"checked\.csv' does not exist"):
         corrected_labels(SHARD, tmp_path / "checked.csv", data())
 
 

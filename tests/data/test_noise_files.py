@@ -56,7 +56,7 @@ class TestSoftLabels:
         assert words in str(raised.value) and "soft.csv'" in str(raised.value)
 
     def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"none\.csv' cannot be read"):
+        with pytest.raises(UserError, match=r"none\.csv' does not exist"):
             soft_labels(tmp_path / "none.csv", 2, 3)
 
 

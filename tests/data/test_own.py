@@ -333,7 +333,7 @@ class TestArrays:
     def test_damaged_files(self, tmp_path: Path, name: str, content: bytes | None) -> None:
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match="missing, damaged or no"):
+        with pytest.raises(UserError, match="does not exist" if content is None else "is damaged or no"):
             load(tmp_path / name)
 
     def test_a_single_array(self, tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ class TestDatasets:
         with pytest.raises(UserError, match="y_train is no array of numbers"):
             own.from_datasets([(1.0, "cat"), (2.0, "dog")], [(1.0, 0)])
         with pytest.raises(UserError, match="y_train is float64"):
-            own.from_datasets([(1.0, 0.5), (2.0, 1.0)], [(1.0, 0)])
+            own.from_datasets([([1.0], 0.5), ([2.0], 1.0)], [([1.0], 0)])
 
     def test_a_hugging_face_data_set_needs_its_library(self, tmp_path: Path) -> None:
         (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')

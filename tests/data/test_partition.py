@@ -325,9 +325,14 @@ def test_explicit_lists_are_taken_as_they_are() -> None:
         ([[0], [0.5]], "list of client 1 must be a plain list"),
         ([[0], [[1]]], "list of client 1 must be a plain list"),
         ([[0], ["a"]], "list of client 1 must be a plain list"),
+        ([[0], [1, [2]]], "list of client 1 must be a plain list"),
+        ([None, [1]], "list of client 0 must be a plain list"),
+        (None, "lists is None, and must be a list of one list of sample numbers per client"),
+        ({"a": [0], "b": [1]}, "lists is {'a': .*, and must be a list"),
+        ("ab", "lists is 'ab', and must be a list"),
     ],
 )
-def test_explicit_mistakes(lists: list[list[Any]], message: str) -> None:
+def test_explicit_mistakes(lists: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         partition(np.zeros(6, int), 1, 2, "explicit", 0, lists=lists)
 

@@ -128,7 +128,7 @@ class TestTinyImageNet:
     def test_missing_files(self, tmp_path: Path) -> None:
         write_tiny(tmp_path / "t")
         (tmp_path / "t" / "val" / "val_annotations.txt").unlink()
-        with pytest.raises(UserError, match=r"val_annotations\.txt' cannot be read"):
+        with pytest.raises(UserError, match=r"val_annotations\.txt' does not exist"):
             load("tiny-imagenet", tmp_path / "t")
 
     def test_words_that_are_no_text(self, tmp_path: Path) -> None:

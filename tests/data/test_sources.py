@@ -354,9 +354,24 @@ class TestLoad:
         with pytest.raises(UserError, match="'digits' has no option 'verify'; it takes none"):
             load("digits", verify=False)
 
+    def test_a_switch_is_true_or_false_and_a_number_is_whole(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="data set 'own': seed is 'x' and must be a whole number"):
+            load("own", tmp_path, seed="x")
+        with pytest.raises(UserError, match="data set 'own': skip_bad is 3 and must be true or false"):
+            load("own", tmp_path, skip_bad=3)
+        with pytest.raises(UserError, match="data set 'mnist': verify is 'no' and must be true or false"):
+            load("mnist", tmp_path, verify="no")
+
     def test_files_are_needed(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="'mnist' is read from files: name the folder"):
+        with pytest.raises(UserError, match="'mnist' is read from files: name the folder") as raised:
             load("mnist")
+        assert "--data-dir FOLDER or FEDSKEW_DATA; 'fedskew data get mnist' fetches it" in str(raised.value)
+        with pytest.raises(UserError, match=r"which is in none of .*; 'fedskew data get mnist' fetches it"):
+            load("mnist", tmp_path)
+        with pytest.raises(UserError, match=r"'isic2019' needs .*; 'fedskew data get isic2019' says where to ask"):
+            load("isic2019", tmp_path)
+        with pytest.raises(UserError, match=r"'medmnist' needs .*; 'fedskew data list' says what can be fetched"):
+            load("medmnist", tmp_path, file="pathmnist.npz")
         with pytest.raises(UserError, match=r"data folder '.*nowhere' does not exist"):
             load("cifar10", tmp_path / "nowhere")
         with pytest.raises(UserError, match=r"'cifar10' needs the file 'data_batch_1' \(plain, \.gz or \.xz\)"):

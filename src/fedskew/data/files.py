@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedskew.data.addresses import ORIGINS
 from fedskew.errors import UserError
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
@@ -29,7 +30,8 @@ def folders(data: str, folder: Path | None, inside: Sequence[str], elsewhere: Se
     """Where to look for data set `data`: known places inside `folder`, `folder` itself, then `elsewhere`."""
     if folder is None:
         if not elsewhere:
-            raise UserError(f"data set '{data}' is read from files: name the folder that holds them")
+            named = "name the folder that holds them, --data-dir FOLDER or FEDSKEW_DATA"
+            raise UserError(f"data set '{data}' is read from files: {named}{_obtaining(data)}")
         return list(elsewhere)
     if not folder.is_dir():
         raise UserError(f"data folder '{folder}' does not exist or is no folder (wanted for data set '{data}')")
@@ -44,7 +46,9 @@ def find(data: str, places: Sequence[Path], name: str) -> Path:
             if path.is_file():
                 return path
     looked = ", ".join(f"'{place}'" for place in places)
-    raise UserError(f"data set '{data}' needs the file '{name}' (plain, .gz or .xz), which is in none of {looked}")
+    raise UserError(
+        f"data set '{data}' needs the file '{name}' (plain, .gz or .xz), which is in none of {looked}{_obtaining(data)}"
+    )
 
 
 def home(data: str, places: Sequence[Path], names: Sequence[str]) -> Path:
@@ -54,7 +58,14 @@ def home(data: str, places: Sequence[Path], names: Sequence[str]) -> Path:
             return place
     looked = ", ".join(f"'{place}'" for place in places)
     wanted = " or ".join(f"'{name}'" for name in names)
-    raise UserError(f"data set '{data}' needs {wanted}, which is in none of {looked}")
+    raise UserError(f"data set '{data}' needs {wanted}, which is in none of {looked}{_obtaining(data)}")
+
+
+def _obtaining(data: str) -> str:
+    """How to come by a data set, at the end of a sentence."""
+    if data not in ORIGINS:
+        return "; 'fedskew data list' says what can be fetched"
+    return f"; 'fedskew data get {data}' " + ("fetches it" if ORIGINS[data].files else "says where to ask for it")
 
 
 def table(path: Path) -> list[list[str]]:
@@ -106,6 +117,8 @@ def read(path: Path) -> bytes:
     suffix = path.suffix if path.suffix in _UNPACK else ""
     try:
         return _UNPACK[suffix](path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"'{path}' does not exist") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"'{path}' cannot be read: it is damaged, cut short or not accessible ({error})") from error
 

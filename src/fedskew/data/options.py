@@ -22,6 +22,16 @@ def check_names(function: Callable[..., Any], options: Mapping[str, Any], where:
             raise UserError(f"{where} needs the option '{name}'")
 
 
+def check_kinds(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
+    """Refuse other things than true or false, or a whole number, for options with such defaults."""
+    for name, value in options.items():
+        default = inspect.signature(function).parameters[name].default
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise UserError(f"{where}: {name} is {value!r} and must be true or false")
+        if type(default) is int and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise UserError(f"{where}: {name} is {value!r} and must be a whole number")
+
+
 def whole(value: Any, name: str, where: str, least: int = 1) -> int:
     """`value` as an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:

@@ -261,12 +261,17 @@ def explicit(labels: np.ndarray, classes: int, clients: int, seed: int, *, lists
     """Index lists written down by the user; samples in no list are used by nobody."""
     del classes, seed
     where = "partition 'explicit'"
+    if not isinstance(lists, list | tuple | np.ndarray):
+        raise UserError(f"{where}: lists is {lists!r:.40}, and must be a list of one list of sample numbers per client")
     if len(lists) != clients:
         raise UserError(f"{where}: lists has {len(lists)} entries for {clients} clients")
     parts = []
     taken = np.zeros(len(labels), dtype=bool)
     for client, entry in enumerate(lists):
-        part = np.asarray(entry)
+        try:
+            part = np.asarray(entry)
+        except ValueError:  # lists of different lengths inside it
+            part = np.asarray(None)
         if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
             raise UserError(f"{where}: the list of client {client} must be a plain list of sample numbers")
         part = part.astype(np.int64)

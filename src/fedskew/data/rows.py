@@ -227,8 +227,10 @@ def arrays(path: Path, keys: Sequence[str] | None = None) -> dict[str, np.ndarra
             return {key: found[key] for key in found if keys is None or key in keys}
         with np.load(path, allow_pickle=False) as stored:
             return {key: stored[key] for key in stored.files if keys is None or key in keys}
+    except FileNotFoundError:
+        raise UserError(f"'{path}' does not exist") from None
     except _DAMAGED as error:
-        raise UserError(f"'{path}' is missing, damaged or no {path.suffix} file of plain arrays ({error})") from None
+        raise UserError(f"'{path}' is damaged or no {path.suffix} file of plain arrays ({error})") from None
 
 
 def _hugging_face(path: Path) -> Rows:

@@ -14,7 +14,7 @@ from fedskew.data import (  # noqa: F401  (entering them into the catalogue)
     readers,
 )
 from fedskew.data.catalogue import READERS, Known, Source, from_arrays, reader
-from fedskew.data.options import check_names
+from fedskew.data.options import check_kinds, check_names
 from fedskew.errors import UserError, nearest
 
 __all__ = ["Known", "Source", "from_arrays", "known", "load", "reader"]
@@ -24,8 +24,10 @@ def load(name: str, folder: Path | str | None = None, **options: Any) -> Source:
     """Read the data set `name`, from files in `folder` if it needs any."""
     if name not in READERS:
         raise UserError(f"data set '{name}' is unknown{nearest(name, READERS)}")
-    check_names(READERS[name].read, options, f"data set '{name}'")
-    return READERS[name].read(None if folder is None else Path(folder), **options)
+    read, where = READERS[name].read, f"data set '{name}'"
+    check_names(read, options, where)
+    check_kinds(read, options, where)
+    return read(None if folder is None else Path(folder), **options)
 
 
 def known() -> list[Known]:

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import pty
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -245,6 +247,28 @@ def test_check_and_show_leave_out_bad_images_when_asked_to(tmp_path: Path) -> No
         assert "1 unreadable images are left out" in succeed(command, mine, "--skip-bad")
     assert f"fedskew run --data {mine} --skip-bad" in succeed("check", mine, "--skip-bad")
     assert "has no option 'skip_bad'" in complaint("check", "digits", "--skip-bad")
+
+
+def test_the_command_that_check_names_can_be_used(tmp_path: Path) -> None:
+    mine = image_folder(tmp_path / "my images", cat=9, dog=9)
+    Image.new("RGB", (9, 9)).save(mine / "dog/large.png")
+    (mine / "dog/torn.png").write_bytes(b"no image")
+    text = succeed("check", mine, "--skip-bad", "--set", "size=8", "--set", "classes=dog,cat")
+    (use,) = re.findall(r"use it +(.*)", text)
+    assert shlex.split(use) == [
+        *("fedskew", "run", "--data", str(mine), "--skip-bad"),
+        *("--set", "data.options.size=8", "--set", "data.options.classes=dog,cat"),
+    ]
+    commands.succeed("partition", *shlex.split(use)[2:], "--partition", "iid", "--clients", "2")
+
+
+def test_the_command_for_a_data_set_with_a_reader_of_another_name(tmp_path: Path) -> None:
+    x, y = np.zeros((4, 28, 28), np.uint8), np.arange(4)[:, None] % 2
+    (tmp_path / "medmnist").mkdir()
+    np.savez(tmp_path / "medmnist/pneumoniamnist.npz", **{f"{part}_images": x for part in ("train", "val", "test")},
+             **{f"{part}_labels": y for part in ("train", "val", "test")})  # fmt: skip
+    text = succeed("check", tmp_path)
+    assert f"run --dataset medmnist --data-dir {tmp_path} --set data.options.file=pneumoniamnist.npz" in text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,11 +194,23 @@ def _describe(found: Found, options: Mapping[str, Any]) -> dict[str, str]:
     facts = _facts(source)
     if doubts := _doubts(source):
         facts["beware"] = "; ".join(doubts)
-    if found.name == "own":
-        return facts | {"use it": f"fedskew run --data {found.place}" + " --skip-bad" * bool(options.get("skip_bad"))}
-    return facts | {
-        "use it": f"fedskew run --dataset {found.name}" + (f" --data-dir {found.place}" * bool(found.place))
-    }
+    return facts | {"use it": _command(found, options)}
+
+
+def _command(found: Found, options: Mapping[str, Any]) -> str:
+    """What a shell takes to train on data that was read with these options."""
+    from fedskew.data import whereabouts
+
+    reader, fixed = whereabouts.reader_of(found)
+    words = ["fedskew", "run"] if reader == "own" else ["fedskew", "run", "--dataset", reader]
+    if found.place is not None:
+        words += ["--data" if reader == "own" else "--data-dir", str(found.place)]
+    for key, value in {**fixed, **options}.items():
+        if key == "skip_bad" and value:
+            words.append("--skip-bad")
+        else:
+            words += ["--set", f"data.options.{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    return shlex.join(words)
 
 
 def _doubts(source: Source) -> list[str]:
@@ -245,7 +259,7 @@ def _kind(source: Source) -> str:
     shape = "x".join(map(str, source.train.x.shape[1:]))
     if source.vocab:
         return f"a text of up to {shape} tokens, out of {source.vocab:,}"
-    return f"an image, {shape}" if source.mean else f"{shape or 'one'} numbers"
+    return f"an image, {shape}" if source.mean else f"{shape} numbers"
 
 
 def _print_counts(labels: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:

@@ -90,11 +90,17 @@ def find(what: str, folder: Path | None) -> list[Found]:
 
 def read(found: Found, options: Mapping[str, Any]) -> Source:
     """Read it; labels alone are no data set."""
+    reader, fixed = reader_of(found)
+    return sources.load(reader, found.place, **{**fixed, **options})
+
+
+def reader_of(found: Found) -> tuple[str, Mapping[str, str]]:
+    """The name in the catalogue under which it is read, and the options that this takes."""
     origin = ORIGINS.get(found.name, Origin())
     reader = found.name if found.name in READERS else origin.reader
     if not reader:
         raise UserError(f"'{found.name}' is no data set but {origin.what}")
-    return sources.load(reader, found.place, **{**origin.options, **options})
+    return reader, origin.options
 
 
 def texts(found: Found, options: Mapping[str, Any]) -> list[str] | None:

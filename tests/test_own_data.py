@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shlex
 import shutil
@@ -239,11 +240,59 @@ def test_sites_of_a_source_are_the_clients() -> None:
         ("--data photos", "broken.png' cannot be read"),
         ("--data my.csv --set data.options.classes=cat,dog", "label 'owl' ('my.csv', line 4) is no class"),
         ("--data my.csv --set data.options.size=tiny", "size is 'tiny', and must be pixels"),
+        ("--data nowhere.csv", "'nowhere.csv' does not exist\n"),
+        ("--data nowhere.npz", "'nowhere.npz' does not exist\n"),
+        ("--data nowhere.safetensors", "'nowhere.safetensors' does not exist\n"),
         ("--dataset digits --skip-bad", "data set 'digits' has no option 'skip_bad'"),
     ],
 )
 def test_mistakes_on_the_command_line(words: str, message: str) -> None:
     assert message in complaint("partition", *shlex.split(words))
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = shutil.copy("table.csv", os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv"))
+    assert r"caf\udce9.csv" + '" is not in UTF-8; give the file or folder another name' in complaint(
+        "partition", "--data", str(path)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": 3}, "method is 3, and must be the name of a method, or a Method"),
+        ({"model": nn.Linear}, "model is the class Linear, and must be a network's name, 'module:function', or an"),
+        ({"model": 3}, "model is 3, and must be"),
+        ({"data": 5}, "data is 5, and must be a path, "),
+        ({"data": {"x": [0]}}, r"data is {'x': \[0\]}, and must be a path, "),
+        ({"config": 5}, "config is 5, and must be the path of a TOML file"),
+        ({"partition": {"name": "iid"}}, "partition is {'name': 'iid'}, and must be text, for example 'dirichlet:0.5'"),
+        ({"noise": 0.4}, "noise is 0.4, and must be text, for example 'symmetric:0.4'"),
+    ],
+)
+def test_things_of_another_kind(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        fedskew.run(**options)
+
+
+def test_a_comparison_needs_names_and_seeds() -> None:
+    for methods in ("fedavg", [], [3]):
+        with pytest.raises(UserError, match=r"methods is .*, and must be a list of names"):
+            fedskew.compare(methods)  # type: ignore[arg-type]
+    for seeds in (0, [], 2.5):
+        with pytest.raises(UserError, match=r"seeds is .*, and must be a number of at least 1"):
+            fedskew.compare(["fedavg"], seeds=seeds)  # type: ignore[arg-type]
+
+
+def test_a_folder_may_be_a_path_in_python() -> None:
+    assert face.configure(dataset="mnist", data_dir=Path("a/b")) == face.configure(dataset="mnist", data_dir="a/b")
+
+
+def test_whole_numbers_are_text_and_the_sentence_says_so() -> None:
+    tokens = np.load("texts.npz")["x_train"]
+    arrays = (tokens, np.arange(40) % 4, tokens, np.arange(40) % 4)
+    with pytest.raises(UserError, match=r"network 'mlp' does not work .*; these are whole numbers, so text: give"):
+        fedskew.run(data=arrays, clients=2, partition="iid", rounds=1, engine="inline")
 
 
 def test_mistakes_in_python() -> None:

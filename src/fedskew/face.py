@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     #: a path; four arrays; two PyTorch data sets; or a Source
     Data = str | Path | Sequence[Any] | Source
+
+_DATA = "a path, (x_train, y_train, x_test, y_test), or two data sets"
 
 #: what a flag or keyword sets in the configuration
 FLAGS = {
@@ -67,6 +69,8 @@ def configure(
 
     `data` is the path of your own data; if it names sites, they are the clients unless a partition is named.
     """
+    _check_kind("config", config, (str, Path, RunConfig), "the path of a TOML file, or a RunConfig")
+    _check_kind("data", data, (str, Path), "a path")
     base = config if isinstance(config, RunConfig) else RunConfig() if config is None else configuration.load(config)
     values = base.model_dump()
     if data is not None:
@@ -75,10 +79,11 @@ def configure(
         if partition is None and "partition" not in base.model_fields_set:
             values["partition"] |= _one_client_per_site(_sites_at(data))
     said: dict[str, tuple[str, Any]] = {}
-    for section, text, parse in (
-        ("partition", partition, configuration.Partition.parse),
-        ("noise", noise, Noise.parse),
+    for section, text, parse, example in (
+        ("partition", partition, configuration.Partition.parse, "dirichlet:0.5"),
+        ("noise", noise, Noise.parse, "symmetric:0.4"),
     ):
+        _check_kind(section, text, (str,), f"text, for example '{example}'")
         if text is not None:
             fields = parse(text)
             values[section] |= fields
@@ -89,6 +94,7 @@ def configure(
         if flag not in FLAGS:
             raise UserError(f"there is no option '{flag}'{nearest(flag, FLAGS)}")
         if value is not None:
+            value = str(value) if isinstance(value, Path) else value
             *sections, name = FLAGS[flag].split(".")
             table = values
             for section in sections:
@@ -98,7 +104,25 @@ def configure(
     settings = list(settings)
     configuration.assign(values, settings)
     _check_consistent(said, settings, values)
-    return configuration.from_dict(values)
+    made = configuration.from_dict(values)
+    _check_letters(made)
+    return made
+
+
+def _check_kind(name: str, value: Any, kinds: tuple[type, ...], wanted: str) -> None:
+    if value is not None and not isinstance(value, kinds):
+        given = f"the class {value.__name__}" if isinstance(value, type) else f"{value!r:.60}"
+        raise UserError(f"{name} is {given}, and must be {wanted}")
+
+
+def _check_letters(config: RunConfig) -> None:
+    """Names of files may be no text, but a run's configuration is written down as text."""
+    for line in configuration.dumps(config).splitlines():
+        try:
+            line.encode()
+        except UnicodeEncodeError:
+            shown = line.encode(errors="backslashreplace").decode()
+            raise UserError(f"the setting {shown} is not in UTF-8; give the file or folder another name") from None
 
 
 def _check_consistent(said: Mapping[str, tuple[str, Any]], settings: Sequence[str], values: dict[str, Any]) -> None:
@@ -131,8 +155,10 @@ def run(
     ``module:function`` or a module; `track` is tensorboard or mlflow.
     """
     from fedskew import experiment
+    from fedskew.parts.stages import Method
     from fedskew.track import following
 
+    _check_kind("method", method, (str, Method), "the name of a method, or a Method")
     named = method if method is None or isinstance(method, str) else method.expression or "custom"
     given = _given(None if isinstance(method, str) else method, data, model)
     config = configure(**_named(data, given, model, options), method=named)
@@ -166,7 +192,12 @@ def compare(
 
     base, given = settled(data, model, options)
     wanted = range(base.seed, base.seed + seeds) if isinstance(seeds, int) else seeds
-    methods = list(methods)
+    if not isinstance(wanted, Sized) or not len(wanted):
+        raise UserError(f"seeds is {seeds!r}, and must be a number of at least 1, or a list of seeds")
+    named = [] if isinstance(methods, str) else list(methods)
+    if not named or not all(isinstance(each, str) for each in named):
+        raise UserError(f"methods is {methods!r}, and must be a list of names, such as ['fedavg', 'fedprox']")
+    methods = named
     for each in methods:
         registry.build(each)  # a misspelt name is found before the first run, not before the last
         if methods.count(each) > 1:
@@ -277,17 +308,19 @@ def _named(data: Any, given: Given, model: Any, options: dict[str, Any]) -> dict
 
 
 def _given(method: Any, data: Any, model: Any) -> Given:
+    from torch import nn
+
     from fedskew.data import own, sources
     from fedskew.experiment import Given
 
+    _check_kind("model", model, (str, nn.Module), "a network's name, 'module:function', or an nn.Module that is made")
+    _check_kind("data", data, (str, Path, Sequence, sources.Source), _DATA)
     if data is None or isinstance(data, str | Path | sources.Source):
         source = data if isinstance(data, sources.Source) else None
     elif len(data) in (2, 4):
         source = own.from_datasets(*data) if len(data) == 2 else sources.from_arrays(*data)
     else:
-        raise UserError(
-            f"data has {len(data)} parts, and must be a path, (x_train, y_train, x_test, y_test), or two data sets"
-        )
+        raise UserError(f"data has {len(data)} parts, and must be {_DATA}")
     return Given(source, None if isinstance(model, str) else model, method)
 
 

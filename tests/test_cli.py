@@ -184,6 +184,7 @@ def test_card_shows_each_method_of_a_sum() -> None:
     text = succeed("card", "fedprox(mu=0.5)+avgm")
     assert text.startswith("# FedProx")
     assert "# FedAvgM" in text
+    assert succeed("card", "fedprox(mu=(0.5))+avgm") == text
 
 
 def test_partition_shows_who_holds_what() -> None:

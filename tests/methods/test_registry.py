@@ -19,6 +19,9 @@ from fedskew.methods import registry
         ("fedlmd(beta=nan)", "'fedlmd(beta=nan)': beta is nan, which is neither a number nor a word in quotes"),
         ("fedlmd(tau=1, beta=1/0)", "beta=1/0)': beta is 1 / 0, which is neither a number nor a word in quotes"),
         ("fedlmd(beta 1)", "cannot read the parameters of 'fedlmd(beta 1)'; write them as name=value, for example"),
+        ("fedprox(mu={[]: 1})", "mu is {[]: 1}, which is neither a number nor a word in quotes"),
+        ("fedprox(mu=1, mu=2)", "'fedprox(mu=1, mu=2)' gives mu twice; say it once"),
+        ("fedprox(mu=1)(mu=2)", "cannot read the parameters of 'fedprox(mu=1)(mu=2)'; write them as name=value"),
         ("fedlmd(**x)", "cannot read the parameters of 'fedlmd(**x)'; write them as name=value, for example"),
     ],
 )  # fmt: skip

@@ -258,3 +258,16 @@ def test_cells_side_by_side_give_the_same_table(finished: Path, tmp_path: Path) 
 def test_the_command_says_what_is_missing() -> None:
     result = CliRunner().invoke(main, ["reproduce"])
     assert result.exit_code == 2 and "which table or figure?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ("fedvls/table7", "'fedvls/table7' has no method 'fedavgg'; it has none"),
+        ("fedvls", "'fedvls' has no method 'fedavgg'; did you mean 'fedavg'?"),
+    ],
+)
+def test_a_method_that_no_table_has_is_refused(wanted: str, sentence: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["reproduce", wanted, "--methods", "fedavgg", "--out", str(tmp_path)])
+    assert result.exit_code == 2 and sentence in result.output
+    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from fedskew.cli import options
 from fedskew.cli.failures import Interrupted
 from fedskew.cli.progress import Advance, Progress
 from fedskew.cli.screen import print_json, print_table
-from fedskew.errors import UserError
+from fedskew.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from fedskew.reproduce.catalogue import Cell, Preset
@@ -80,6 +80,10 @@ def reproduce(
     if wanted is None:
         raise UserError("which table or figure? Name one of 'fedskew reproduce --list', for example fedvls/table7")
     named = tuple(filter(None, (methods or "").split(",")))
+    rows = dict.fromkeys(each for preset, _ in chosen for each in preset.methods)
+    for name in named:
+        if name not in rows:
+            raise UserError(f"'{wanted}' has no method '{name}'{nearest(name, rows) if rows else '; it has none'}")
     for preset, row in chosen:
         with _repeatable(wanted), Progress() as progress:
 

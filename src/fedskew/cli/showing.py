@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,8 +72,7 @@ def card(name: str) -> None:
     from fedskew.report import cards
 
     registry.build(name)  # which says what is wrong with it
-    names = [piece.strip() for piece in re.sub(r"\(.*?\)", "", name).split("+")]
-    text = "\n".join(cards.page(_method(registry.entry(each).alias_of or each)) for each in names)
+    text = "\n".join(cards.page(_method(found.alias_of or found.name)) for found, _ in registry.parse(name))
     screen = console()
     if screen.is_terminal:
         from rich.markdown import Markdown

@@ -130,18 +130,24 @@ def _parameters(wrong: str, found: Entry) -> str:
 def _arguments(call: str, text: str) -> dict[str, Any]:
     try:
         parsed = ast.parse(f"f({text})", mode="eval").body
-        assert isinstance(parsed, ast.Call) and not parsed.args and all(k.arg for k in parsed.keywords)
-    except (SyntaxError, ValueError, AssertionError):
+        assert isinstance(parsed, ast.Call) and isinstance(parsed.func, ast.Name)
+        assert not parsed.args and all(k.arg for k in parsed.keywords)
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
         raise UserError(
             f"cannot read the parameters of '{call}'; write them as name=value, for example mu=0.5"
         ) from None
-    return {str(k.arg): _value(call, str(k.arg), k.value) for k in parsed.keywords}
+    given: dict[str, Any] = {}
+    for name, value in ((str(k.arg), k.value) for k in parsed.keywords):
+        if name in given:
+            raise UserError(f"'{call}' gives {name} twice; say it once")
+        given[name] = _value(call, name, value)
+    return given
 
 
 def _value(call: str, name: str, written: ast.expr) -> Any:
     try:
         return ast.literal_eval(written)
-    except ValueError:
+    except (ValueError, TypeError):  # the latter for what cannot be a key, as in {[]: 1}
         raise UserError(
             f"'{call}': {name} is {ast.unparse(written)}, which is neither a number nor a word in quotes"
         ) from None

@@ -18,7 +18,7 @@ import pytest
 from fedskew import config as configuration
 from fedskew import experiment, face
 from fedskew.cli import main
-from fedskew.cli.progress import Progress
+from fedskew.cli.progress import Progress, all_rounds
 from tests.commands import complaint, fedskew, succeed
 
 QUICK = ["--engine", "inline", "--rounds", "2", "--clients", "4", "--epochs", "1"]
@@ -238,11 +238,13 @@ def test_data_list_says_what_is_here() -> None:
         (["compare"], "METHOD"),
         (["compare", "fedavg", "fedavgg"], "did you mean 'fedavg'"),
         (["compare", "fedavg", "fedavg"], "name it once"),
+        (["compare", "fedprox(mu=1)", "fedprox( mu=1)"], "'fedprox(mu=1)' is to be compared with itself"),
         (["compare", "fedavg", "--seeds", "0"], "--seeds"),
         (["card", "fedavgg"], "did you mean 'fedavg'"),
         (["partition", "--partition", "labels:11"], "k is 11"),
         (["partition", "-o", "picture.docx"], "picture.docx"),
         (["report", "nowhere"], "nowhere"),
+        (["report", __file__], "test_cli.py' is no record: its first line is no header"),
         (["resume", "nowhere"], "not a run folder"),
         (["trian"], "trian"),
     ],
@@ -342,6 +344,17 @@ def test_a_resumed_run_counts_on(capsys: pytest.CaptureFixture[str]) -> None:
         for line in _rounds(8, start=6):
             advance(line)
     assert "round 7/8" in capsys.readouterr().err
+
+
+def test_rounds_beside_those_asked_for_are_counted_as_in_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    # two visits to each of 3 clients come first, and have numbers in the record
+    config = face.configure(method="fedcorr(warmup=2)", clients=3, rounds=2)
+    assert (all_rounds(config), all_rounds(face.configure(rounds=2))) == (8, 2)
+    with Progress() as progress:
+        advance = progress.of("fedcorr", all_rounds(config))
+        for index in range(8):
+            advance({"round": index, "counted": index >= 6})
+    assert capsys.readouterr().err.splitlines()[-1].startswith("fedcorr: round 8/8")
 
 
 def test_on_a_terminal_a_bar_lives_only_between_the_first_round_and_the_next_run(

@@ -9,6 +9,7 @@ import pytest
 
 from fedskew import record
 from tests.commands import complaint, succeed
+from tests.report import fakes
 from tests.report.detected import cells, door, write
 
 
@@ -28,7 +29,17 @@ def test_a_trained_run_is_judged_as_it_judged_itself() -> None:
     for again, before in zip(found["history"], stored, strict=True):
         for name in ("verdict", "voted", "vote_share", "bic", "p_value", "gap", "probability", "status", "options"):
             assert again[name] == before[name], name
-    assert found["round"] == 2 and len(found["truth"]) == 3
+    # of rounds 1, 2 and 3 the second stage has two; the detections are before them
+    assert [each["round"] for each in found["history"]] == [2, 3] and found["round"] == 3
+    assert len(found["truth"]) == 3
+
+
+def test_a_run_that_ends_in_its_warm_up_says_so() -> None:
+    asked = ["--clients", "4", "--rounds", "1", "--epochs", "1", "--engine", "inline", "--out", "mine"]
+    text = succeed("run", "--method", "fednoro(warmup=1)", *asked)
+    assert "1 of 2: there were too few --rounds for the next, which begins with Detect" in text
+    said = "Error: the run of fednoro(warmup=1) ended after 1 round, before its detection, which follows the warm-up"
+    assert complaint("detect", "mine").startswith(said)
 
 
 def test_everything_is_printed_and_written() -> None:
@@ -100,12 +111,23 @@ def test_many_clients_are_cut_short() -> None:
             ["run", "--no-normalise", "--indicator", "lid"],
             "--no-normalise is for losses per class, and the indicator is 'lid'; leave one out",
         ),
-        (["plain"], "the run of fednoro has no detection; fednoro's runs have one"),
+        (
+            ["run", "--exclude-class", "mole", "--exclude-class", "1", "--exclude-class", "2"],
+            "no class is left to judge by without mole, nevus, <scar>: no client has 5 samples of another; "
+            "leave out fewer",
+        ),
+        (
+            ["plain"],
+            "the run of fednoro stands after 2 rounds, before its detection, which follows the warm-up; give it more "
+            "rounds",
+        ),
+        (["other"], "the run of fedavg has no detection; fednoro's runs have one"),
         (["nowhere"], "record 'nowhere' cannot be read: No such file or directory"),
     ],
 )
 def test_mistakes(arguments: list[str], sentence: str) -> None:
     write(Path("run"), door(cells([2, 5])))
     write(Path("plain"))
+    fakes.write(Path("other"), [0.5])
     assert complaint("detect", *arguments) == f"Error: {sentence}"
     assert not Path("run/detection").exists()

@@ -144,8 +144,41 @@ def test_partition_calls_clients_by_their_sites() -> None:
     # 20 of each site: 10 cats and 10 dogs, of which a fifth is for testing.
     assert [shown[site] for site in SITES] == [["8", "8", "16"]] * 3
     assert json.loads(succeed("partition", "--data", "my.csv", "--json"))["clients"] == list(SITES)
+    succeed("partition", "--data", "my.csv", "--out", "held.svg")
+    assert all(site in Path("held.svg").read_text() for site in SITES)
     pooled = ["partition", "--data", "my.csv", "--partition", "iid", "--clients", "3", "--json"]
     assert json.loads(succeed(*pooled))["clients"] == ["0", "1", "2"]
+
+
+def test_noise_calls_clients_by_their_sites() -> None:
+    asked = [
+        "noise",
+        "--data",
+        "my.csv",
+        "--noise",
+        "symmetric:1.0",
+        "--set",
+        "noise.low=0.4",
+        "--set",
+        "noise.high=0.6",
+    ]
+    asked += ["--engine", "inline"]
+    text = succeed(*asked, "--out", "noise.svg")
+    assert [line.split()[0] for line in text.splitlines() if line.strip().startswith(SITES)] == list(SITES)
+    examples = [line.split() for line in text.splitlines() if len(line.split()) == 4 and line.split()[0] in CLASSES]
+    assert len(examples) == 8 and {each[-1] for each in examples} <= set(SITES)
+    assert all(site in Path("noise.svg").read_text() for site in SITES)
+    told = json.loads(succeed(*asked, "--json"))
+    assert told["clients"] == list(SITES) and told["noisy"] == [0, 1, 2]
+
+
+def test_the_report_calls_clients_by_their_sites() -> None:
+    face.run("fedavg", data="my.csv", rounds=1, epochs=1, engine="inline", score_clients=True, out="scored")
+    succeed("report", "scored", "--out", "scored.html")
+    page = Path("scored.html").read_text()
+    hurt, held = (page[page.index(heading) :] for heading in ("Which clients were hurt</h2>", "Who holds what</h2>"))
+    assert all(f'<th scope="row">{site}</th>' in hurt for site in SITES)
+    assert "<title>client west, class cat: 8 samples</title>" in held and ">west</text>" in held
 
 
 def test_detect_calls_clients_by_their_sites(tmp_path: Path) -> None:

@@ -148,6 +148,8 @@ def test_whole_numbers_are_drawn_where_whole_numbers_stood() -> None:
         (["fedlmd"], ["evaluate.validation=0.1,0.2"], None, "would vary the task or its scoring"),
         (["fedlmd+fedprox+fedla"], ["tau=1,2"], None, "say fedlmd.tau or fedla.tau"),
         (["fedlmd", "fedlmd"], ["tau=1,2"], None, "to be tuned twice"),
+        (["fedprox(mu=1)", "fedprox( mu=1)"], ["lr=0.1,1"], None, "both try fedprox(mu=1), local.lr=0.1; name one"),
+        (["fedprox(mu=1)", "fedprox(mu=2)"], ["mu=3,4"], None, "would both try fedprox(mu=3); name one of them"),
         (["fedlmdd"], ["tau=1,2"], None, "did you mean 'fedlmd'"),
         (["fedprox"], ["mu=0.1..1"], None, "is a range, which is drawn from: say --random N"),
         (["fedprox"], ["mu=0..1:log"], 3, "begins at 0, which has no logarithm"),
@@ -249,8 +251,8 @@ def test_an_interrupted_sweep_goes_on_to_the_same_table_and_repeats_nothing(
 ) -> None:
     begun: list[tuple[str, int]] = []
 
-    def cut(name: str, seed: int) -> Any:
-        begun.append((name, seed))
+    def cut(name: str, config: RunConfig) -> Any:
+        begun.append((name, config.seed))
 
         def advance(line: dict[str, Any]) -> None:
             if len(begun) == 3 and line["round"] == 0:
@@ -335,6 +337,9 @@ def test_the_command_prints_the_winners(tmp_path: Path, monkeypatch: pytest.Monk
         (["fedprox", "--grid", "mu=1,2", "--seeds", "0"], "--seeds"),
         (["fedprox", "--grid", "mu=1,2", "--confirm", "-1"], "--confirm"),
         (["fedprox", "--grid", "mu=1,2", "--random", "3"], "has 2 trials"),
+        (["fedprox", "--grid", "model=mlp,foo"], "no network is called 'foo'"),
+        (["fedprox", "--grid", "augment=standard,flp"], "'flp' is unknown"),
+        (["fedprox", "--grid", "per_round=2,5"], "at most 4"),
         ([], "METHOD"),
     ],
     ids=" ".join,

@@ -198,9 +198,9 @@ def compare(
     if not named or not all(isinstance(each, str) for each in named):
         raise UserError(f"methods is {methods!r}, and must be a list of names, such as ['fedavg', 'fedprox']")
     methods = named
-    for each in methods:
-        registry.build(each)  # a misspelt name is found before the first run, not before the last
-        if methods.count(each) > 1:
+    built = [registry.build(each).expression for each in methods]  # a misspelt name is found before the first run
+    for each, expression in zip(methods, built, strict=True):
+        if built.count(expression) > 1:
             raise UserError(f"method '{each}' is to be compared with itself; name it once")
     pairs = [(each, seed) for each in methods for seed in wanted]
     folders = {pair: None if out is None else Path(out) / comparison.run_name(*pair) for pair in pairs}

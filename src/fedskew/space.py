@@ -89,6 +89,12 @@ def trials(
         each: [_trial(pieces[each], axes[each], values, base) for values in _choices(each, axes[each], base, random)]
         for each in methods
     }
+    tried_by: dict[str, str] = {}
+    for each, trial in ((each, trial) for each, some in found.items() for trial in some):
+        if tried_by.setdefault(trial.name, each) != each:
+            raise UserError(
+                f"methods '{tried_by[trial.name]}' and '{each}' would both try {trial.name}; name one of them"
+            )
     sizes = {each: len(some) for each, some in found.items()}
     few, many = min(sizes, key=lambda each: sizes[each]), max(sizes, key=lambda each: sizes[each])
     if sizes[few] != sizes[many]:

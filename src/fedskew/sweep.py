@@ -16,6 +16,7 @@ from fedskew.errors import UserError
 from fedskew.experiment import Given, Progress
 from fedskew.report import sweep as report
 from fedskew.report.comparison import run_name
+from fedskew.sections import Noise
 from fedskew.space import Trial
 
 TRIALS, CONFIRMED = "trials", "confirmed"
@@ -29,7 +30,7 @@ class _Place:
     given: Given
     force: bool
     resume: bool
-    progress: Callable[[str, int], Progress] | None
+    progress: Callable[[str, RunConfig], Progress] | None
 
 
 def run(
@@ -45,25 +46,29 @@ def run(
     model: Any = None,
     force: bool = False,
     resume: bool = False,
-    progress: Callable[[str, int], Progress] | None = None,
+    progress: Callable[[str, RunConfig], Progress] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Try a grid, or `random` draws from it, of each method; then run the best of each on fresh seeds.
 
     Trials are scored on a share of every client's own training data, by the mean of the last ten accuracies and over
     `seeds` seeds; the test set is looked at by the last `confirm` runs of each method only. The folder `out` gets a run
-    folder for each, and sweep.json, sweep.md and sweep.html; `resume` goes on with what is there.
+    folder for each, and sweep.json, sweep.md and sweep.html; `resume` goes on with what is there. `progress(trial,
+    config)` gives the Progress of a run.
     """
     base, given = face.settled(data, model, options)
     if seeds < 1 or confirm < 0:
         raise UserError(f"seeds is {seeds} and confirm {confirm}; there should be 1 or more, and 0 or more")
     tried = space.trials(list(methods), list(grid), _scored(base, validation), random)
-    given = replace(given, source=given.source or experiment.load_source(base))
+    source = given.source or experiment.load_source(base)
+    given = replace(given, source=source)
+    everything = [trial for some in tried.values() for trial in some]
+    _check_buildable(everything, replace(given, held=experiment.shards_for(base, source)))
     given = experiment.sharing(given, Path(out))
     place = _Place(Path(out), given, force, resume, progress)
     first, fresh = range(base.seed, base.seed + seeds), range(base.seed + seeds, base.seed + seeds + confirm)
     if not resume:
-        _check_free(place, [trial.name for some in tried.values() for trial in some], first, fresh)
+        _check_free(place, [trial.name for trial in everything], first, fresh)
     ranked = {method: _ranked(trials, first, place) for method, trials in tried.items()}
     rows = []
     for method, ranking in ranked.items():
@@ -80,6 +85,14 @@ def _scored(config: RunConfig, share: float | None) -> RunConfig:
     values = config.model_dump()
     values["evaluate"]["validation"] = share
     return configuration.from_dict(values, "sweep")
+
+
+def _check_buildable(trials: Iterable[Trial], given: Given) -> None:
+    """A network or a setting that does not go with the data is found before the first run, not before the last."""
+    for trial in trials:
+        plain = _scored(trial.config, None).model_copy(update={"noise": Noise()})  # annotators take long
+        site, _, spec = experiment.prepare(plain, given)
+        site.net(spec)
 
 
 def _check_free(place: _Place, names: Iterable[str], first: Iterable[int], fresh: Iterable[int]) -> None:
@@ -100,7 +113,7 @@ def _trained(trial: Trial, seed: int, kind: str, place: _Place) -> record.Run:
     """The record of a run that is finished now, or was before."""
     config = configuration.override(trial.config, [f"seed={seed}"])
     folder = place.folder / kind / run_name(trial.name, seed)
-    shown = None if place.progress is None else place.progress(trial.name, seed)
+    shown = None if place.progress is None else place.progress(trial.name, config)
     if not (place.resume and face.holds(folder, config)):
         experiment.run(config, folder, given=place.given, force=place.force, progress=shown)
     elif not _finished(folder):

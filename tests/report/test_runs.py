@@ -55,6 +55,19 @@ def test_a_record_without_a_header_is_called_by_its_folder(tmp_path: Path) -> No
     assert (loaded.name, loaded.state) == ("mine", "stopped after 0 of unknown rounds")
 
 
+@pytest.mark.parametrize("name", ["record.jsonl", "copy.jsonl"])
+def test_a_file_is_a_record_by_its_header_or_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("path,label\n1.png,3\n")
+    if name == record.NAME:
+        assert "is malformed at line 1" in str(runs.read([tmp_path / name])[0].run.note)
+    else:
+        with pytest.raises(UserError, match=r"copy\.jsonl' is no record: its first line is no header"):
+            runs.read([tmp_path / name])
+    whole = (fakes.write(tmp_path / "run", [0.5, 0.6]) / record.NAME).read_bytes()
+    (tmp_path / name).write_bytes(whole[:-5])
+    assert "ends in the middle" in str(runs.read([tmp_path / name])[0].run.note)
+
+
 def test_a_run_that_is_going_is_told_from_one_that_stopped(tmp_path: Path) -> None:
     folder = fakes.write(tmp_path / "run", [0.5], end=False)
     writer = record.Writer.append_to(folder / record.NAME, (folder / record.NAME).stat().st_size)

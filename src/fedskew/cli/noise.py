@@ -28,7 +28,7 @@ EXAMPLES, TOP = 8, 20
 @options.as_json
 def noise(out: Path | None, as_json: bool, **asked: Any) -> None:
     """Show whose labels are wrong, how often, and what became what; takes the options of run."""
-    from fedskew import experiment, face
+    from fedskew import experiment, face, names
     from fedskew.report import noise as drawing
     from fedskew.report import pictures
 
@@ -39,8 +39,9 @@ def noise(out: Path | None, as_json: bool, **asked: Any) -> None:
     ledger = site.ledger
     assert ledger is not None
     found, examples = ledger.summary(), _examples(site, source, ledger)
+    clients = names.of_clients(config.partition.name, len(site.shards), source.site_names)
     if out is not None:
-        pictures.save(drawing.picture(found, source.labels), out)
+        pictures.save(drawing.picture(found, source.labels, clients), out)
     if as_json:
         print_json(
             {
@@ -48,15 +49,16 @@ def noise(out: Path | None, as_json: bool, **asked: Any) -> None:
                 "noise": config.noise.model_dump(exclude_none=True),
                 "digest": site.shards.digest,
                 "labels": list(source.labels),
+                "clients": clients,
                 **found,
                 "examples": examples,
             }
         )
         return
-    _print_rates(found, site.shards.sizes().tolist())
+    _print_rates(found, clients, site.shards.sizes().tolist())
     _print_flips(found["flips"], source.labels)
     if examples:
-        cells = [[str(each[key]) for key in ("true", "observed", "sample", "client")] for each in examples]
+        cells = [[e["true"], e["observed"], str(e["sample"]), clients[e["client"]]] for e in examples]
         print_table(["true label", "observed", "sample", "client"], cells, left=2)
     wrong = int(ledger.flipped.sum())
     facts = {
@@ -98,9 +100,9 @@ def _examples(site: Site, source: Source, ledger: Ledger) -> list[dict[str, Any]
     ]
 
 
-def _print_rates(found: dict[str, Any], sizes: list[int]) -> None:
+def _print_rates(found: dict[str, Any], clients: list[str], sizes: list[int]) -> None:
     cells = [
-        [str(k), f"{sizes[k]:,}", f"{100 * found['target'][k]:.1f}", f"{100 * found['realised'][k]:.1f}"]
+        [clients[k], f"{sizes[k]:,}", f"{100 * found['target'][k]:.1f}", f"{100 * found['realised'][k]:.1f}"]
         for k in found["noisy"][:MANY_CLIENTS]
     ]
     print_table(["noisy client", "samples", "meant %", "wrong %"], cells, left=0)

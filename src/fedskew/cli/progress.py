@@ -16,7 +16,18 @@ from fedskew.report.tables import duration, percent
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
+    from fedskew.config import RunConfig
+
 Advance = Callable[[dict[str, Any]], None]
+
+
+def all_rounds(config: RunConfig) -> int:
+    """The rounds that a run is asked for, and those that its method has beside them: reports count both."""
+    from fedskew.methods import registry
+
+    clients = config.partition.clients
+    beside = [stage for stage in registry.build(config.method).stages if not stage.counted]
+    return config.rounds + sum(stage.rounds or clients * (stage.passes or 0) for stage in beside)
 
 
 class Progress:
@@ -43,18 +54,17 @@ class Progress:
         return self._bar(name, rounds) if self._live else _lines(name, rounds)
 
     def _bar(self, name: str, rounds: int) -> Advance:
-        counter, drawn = _Counter(rounds), 0.0
+        drawn = 0.0
 
         def advance(line: dict[str, Any]) -> None:
             nonlocal drawn
-            counter.count(line)
             if self._bars is None:
                 self._bars = _bars()
                 self._bars.add_task(name, total=rounds, accuracy="")
                 self._bars.start()
-            bars, now = self._bars, time.monotonic()
-            bars.update(bars.task_ids[0], completed=counter.done, accuracy=_accuracy(line))
-            if now - drawn > 0.1 or counter.finished:
+            bars, now, done = self._bars, time.monotonic(), line["round"] + 1
+            bars.update(bars.task_ids[0], completed=done, accuracy=_accuracy(line))
+            if now - drawn > 0.1 or done == rounds:
                 bars.refresh()
                 drawn = now
 
@@ -66,33 +76,13 @@ class Progress:
             self._bars = None
 
 
-class _Counter:
-    """Counted rounds so far; a resumed run does not begin at the first."""
-
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-        self.done = -1
-
-    def count(self, line: dict[str, Any]) -> None:
-        if self.done < 0:
-            self.done = line["round"]
-        self.done += line["counted"]
-
-    @property
-    def finished(self) -> bool:
-        return self.done >= self.rounds
-
-
 def _lines(name: str, rounds: int) -> Advance:
-    counter, began, shown = _Counter(rounds), time.monotonic(), 0
+    began = time.monotonic()
 
     def advance(line: dict[str, Any]) -> None:
-        nonlocal shown
-        counter.count(line)
-        tenth = 10 * counter.done // max(rounds, 1)
-        if tenth > shown or counter.finished:
-            shown = tenth
-            said = [f"{name}: round {counter.done}/{rounds}", _accuracy(line), duration(time.monotonic() - began)]
+        done = line["round"] + 1
+        if 10 * done // rounds > 10 * (done - 1) // rounds:
+            said = [f"{name}: round {done}/{rounds}", _accuracy(line), duration(time.monotonic() - began)]
             click.echo(", ".join(filter(None, said)), err=True)
 
     return advance

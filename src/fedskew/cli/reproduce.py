@@ -13,7 +13,7 @@ import click
 
 from fedskew.cli import options
 from fedskew.cli.failures import Interrupted
-from fedskew.cli.progress import Advance, Progress
+from fedskew.cli.progress import Advance, Progress, all_rounds
 from fedskew.cli.screen import print_json, print_table
 from fedskew.errors import UserError, nearest
 
@@ -88,7 +88,7 @@ def reproduce(
         with _repeatable(wanted), Progress() as progress:
 
             def tell(cell: Cell, progress: Progress = progress) -> Advance:
-                return progress.of(f"{cell.row}, {cell.column}, seed {cell.config.seed}", cell.config.rounds)
+                return progress.of(f"{cell.row}, {cell.column}, seed {cell.config.seed}", all_rounds(cell.config))
 
             outcome = one.reproduce(
                 preset, scale, shelf, methods=row or named, seeds=seeds, jobs=jobs, tell=tell, **engine

@@ -99,7 +99,7 @@ def partition(out: Path | None, kind: str | None, as_json: bool, **asked: Any) -
     clients = names.of_clients(config.partition.name, len(shards), source.site_names)
     if out is not None:
         draw = {"dots": pictures.dots, "heat": pictures.heat, None: pictures.partition}[kind]
-        pictures.save(draw(counts, source.labels), out)
+        pictures.save(draw(counts, source.labels, clients), out)
     if as_json:
         print_json(
             {

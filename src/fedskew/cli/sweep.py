@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedskew.cli import options
-from fedskew.cli.progress import Advance, Progress
+from fedskew.cli.progress import Advance, Progress, all_rounds
 from fedskew.cli.screen import print_json, print_table
 from fedskew.cli.training import fresh, repeatable
+
+if TYPE_CHECKING:
+    from fedskew.config import RunConfig
 
 
 @click.command()
@@ -40,8 +43,8 @@ def sweep(methods: tuple[str, ...], resume: bool, out: Path | None, force: bool,
     folder = out or (usual if resume else fresh(usual, force))
     with repeatable(folder), Progress() as progress:
 
-        def shown(trial: str, seed: int) -> Advance:
-            return progress.of(f"{trial}, seed {seed}", config.rounds)
+        def shown(trial: str, config: RunConfig) -> Advance:
+            return progress.of(f"{trial}, seed {config.seed}", all_rounds(config))
 
         found = sweep.run(methods, **own, config=config, out=folder, force=force, resume=resume, progress=shown)
     if as_json:

@@ -13,7 +13,7 @@ import click
 
 from fedskew.cli import options
 from fedskew.cli.failures import Interrupted
-from fedskew.cli.progress import Advance, Progress
+from fedskew.cli.progress import Advance, Progress, all_rounds
 from fedskew.cli.screen import print_facts, print_json, print_table, rounds_from_one
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(out: Path | None, force: bool, track: str | None, as_json: bool, **asked
     folder = out or fresh(Path("runs") / name, force)
     _announce(config.method, config)
     with _resumable(folder), Progress() as progress:
-        shown = progress.of(config.method, config.rounds)
+        shown = progress.of(config.method, all_rounds(config))
         result = face.run(config=config, out=folder, force=force, progress=shown, track=track)
     _show(result, as_json)
 
@@ -53,7 +53,7 @@ def resume(run: Path, rounds: int | None, track: str | None, as_json: bool) -> N
 
     config = experiment.begun(run, rounds)
     with _resumable(run), Progress() as progress:
-        shown = progress.of(config.method, config.rounds)
+        shown = progress.of(config.method, all_rounds(config))
         result = face.resume(run, rounds=rounds, progress=shown, track=track)
     _show(result, as_json)
 
@@ -87,7 +87,8 @@ def compare(
     with repeatable(folder), Progress() as progress:
 
         def shown(method: str, seed: int) -> Advance:
-            return progress.of(f"{method}, seed {seed}", config.rounds)
+            wanted = config.model_copy(update={"method": method})
+            return progress.of(f"{method}, seed {seed}", all_rounds(wanted))
 
         done = face.compare(
             methods, seeds=seeds, config=config, out=folder, force=force, resume=resume, progress=shown, track=track
@@ -154,7 +155,7 @@ def _show(result: Result, as_json: bool) -> None:
     if as_json:
         print_json({**{k: v for k, v in end.items() if k != "kind"}, **at, **traffic, "folder": str(result.folder)})
         return
-    facts = _scores(result, at)
+    facts = _scores(result, at) | _left_out(result)
     recall = tables.final_recall(result)
     if recall is not None:
         labels = result.header["data"]["labels"]
@@ -176,6 +177,19 @@ def _show(result: Result, as_json: bool) -> None:
         "folder": str(result.folder),
     }
     print_facts(facts)
+
+
+def _left_out(result: Result) -> dict[str, str]:
+    """The stages of a method that the run had too few rounds for."""
+    from fedskew.methods import registry
+
+    stages = registry.build(result.config.method).stages
+    reached = 1 + max((line["stage"] for line in result.rounds), default=len(stages))
+    if reached >= len(stages):
+        return {}
+    begins = ", ".join(entry.name for entry in stages[reached].entries)
+    opening = f", which begins with {begins}" if begins else ""
+    return {"stages": f"{reached} of {len(stages)}: there were too few --rounds for the next{opening}"}
 
 
 def _scores(result: Result, at: dict[str, int]) -> dict[str, str]:

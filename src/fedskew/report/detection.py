@@ -59,7 +59,7 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         judged = {name: value for name, value in self.judgement.as_json().items() if name not in ("noisy", "reference")}
         return {
-            "round": self.round,
+            "round": self.round + 1,  # before which it was; the record has the index
             "answers": self.answers,
             "noisy": self.noisy,
             "reading": self.reading,
@@ -140,7 +140,7 @@ def detect(
         raise UserError(f"detection: indicator '{indicator}' is unknown; there are {', '.join(get_args(Indicator))}")
     opened = doors(run)
     if not opened:
-        raise UserError(f"the run of {run.header.get('method', 'unknown')} has no detection; fednoro's runs have one")
+        raise UserError(_undetected(run))
     if which is not None and not 1 <= which <= len(opened):
         raise UserError(f"detection {which} does not exist; the run has detections 1 to {len(opened)}")
     classes = len(opened[0]["verdict"]["cells"]["mean"][0])
@@ -159,6 +159,13 @@ def detect(
     if indicator not in ("cells", "raw cells") and not shown.scalars:
         raise UserError(f"the record holds no '{indicator}' of any client; take indicator 'cells', which it holds")
     used = shown.judgement.options
+    left = shown.cells.count >= used.min_count
+    left[:, list(used.exclude)] = False
+    if exclude and not left.any():
+        raise UserError(
+            f"no class is left to judge by without {', '.join(labels[c] for c in used.exclude)}: no client has "
+            f"{used.min_count} samples of another; leave out fewer"
+        )
     noise = run.header.get("noise") or {}
     rates, truth = noise.get("realised"), noise.get("noisy")
     return Detection(
@@ -173,6 +180,14 @@ def detect(
         rates=rates if rates and len(rates) == clients else None,
         influence=_influence(run, shown.round, clients),
     )
+
+
+def _undetected(run: record.Run) -> str:
+    method, rounds = run.header.get("method", "unknown"), len(run.rounds)
+    if "fednoro" not in method:
+        return f"the run of {method} has no detection; fednoro's runs have one"
+    stands = f"{'stands' if run.end is None else 'ended'} after {rounds} round{'s' * (rounds != 1)}"
+    return f"the run of {method} {stands}, before its detection, which follows the warm-up; give it more rounds"
 
 
 def _influence(run: record.Run, since: int, clients: int) -> np.ndarray:

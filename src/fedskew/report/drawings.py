@@ -16,20 +16,23 @@ FAINTEST = 0.2
 CELL = 22
 
 
-def partition(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
-    """Who holds what: dots while they can be told apart, else a heat map."""
+def partition(counts: Sequence[Sequence[int]], labels: Sequence[str], called: Sequence[str] = ()) -> str:
+    """Who holds what: dots while they can be told apart, else a heat map; `called` are the names of clients."""
     if len(counts) <= FEW_CLIENTS and len(counts[0]) <= FEW_CLASSES:
-        return dots(counts, labels)
+        return dots(counts, labels, called)
     said = f"{len(counts):,} clients across, {len(counts[0]):,} classes down; the more samples, the stronger"
     return f'<img class="heat" alt="{said}" src="{heat(np.asarray(counts).T.tolist())}"><p class="soft">{said}.</p>'
 
 
-def dots(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
+def dots(counts: Sequence[Sequence[int]], labels: Sequence[str], called: Sequence[str] = ()) -> str:
     """One dot for each client and class; its area is the number of samples."""
     clients, classes = len(counts), len(counts[0])
     names = labels if len(labels) == classes else [str(c) for c in range(classes)]
-    left = 14 + round(6.2 * min(18, max(map(len, names))))
-    width, height = left + CELL * clients + 6, CELL * classes + 34
+    sites = called if len(called) == clients else [str(k) for k in range(clients)]
+    longest = max(map(len, sites))
+    upright = longest > len(str(FEW_CLIENTS))  # names of sites do not fit side by side
+    left, below = 14 + _wide(max(map(len, names))), 20 + (_wide(longest) if upright else 14)
+    width, height = left + CELL * clients + 6, CELL * classes + below
     most = max((n for row in counts for n in row), default=1) or 1
     marks = []
     for c, name in enumerate(names):
@@ -38,11 +41,15 @@ def dots(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
         marks.append(f'<path class="rule" d="M{left} {y:g}H{width - 4}"/>')
     for k, row in enumerate(counts):
         x = left + CELL * k + CELL / 2
-        if clients <= 20 or k % 5 == 0:
-            marks.append(f'<text x="{x:g}" y="{height - 18}" text-anchor="middle">{k}</text>')
+        if upright:
+            place = f"{x + 4:g} {CELL * classes + 4}"
+            turned = f'transform="translate({place}) rotate(-90)" text-anchor="end"'
+            marks.append(f"<text {turned}>{escape(sites[k][:18])}</text>")
+        elif clients <= 20 or k % 5 == 0:
+            marks.append(f'<text x="{x:g}" y="{height - 18}" text-anchor="middle">{escape(sites[k])}</text>')
         marks += [
             f'<circle cx="{x:g}" cy="{CELL * c + CELL / 2:g}" r="{max(1.2, 10.5 * (n / most) ** 0.5):.1f}">'
-            f"<title>client {k}, class {escape(names[c])}: {n:,} samples</title></circle>"
+            f"<title>client {escape(sites[k])}, class {escape(names[c])}: {n:,} samples</title></circle>"
             for c, n in enumerate(row)
             if n
         ]
@@ -51,6 +58,10 @@ def dots(counts: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
         f'<svg class="dots" role="img" aria-label="Samples of each client and class" '
         f'viewBox="0 0 {width} {height}" style="width:{width}px">{"".join(marks)}</svg>'
     )
+
+
+def _wide(letters: int) -> int:
+    return round(6.2 * min(18, letters))
 
 
 def heat(table: Sequence[Sequence[int]]) -> str:

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedskew.report.pictures import COLOURS, FAINT, INK, _clean, _figure
+from fedskew.report.pictures import COLOURS, FAINT, INK, _clean, _figure, name_clients
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def picture(noise: Mapping[str, Any], labels: Sequence[str]) -> Figure:
-    """What became what, and each client's share of wrong labels; `noise` is the entry of a record's header."""
+def picture(noise: Mapping[str, Any], labels: Sequence[str], called: Sequence[str] = ()) -> Figure:
+    """What became what, and the share of wrong labels of each client, by its name in `called`.
+
+    `noise` is the entry of a record's header.
+    """
     classes, clients = len(labels), len(noise["realised"])
     square, wide = min(9.0, max(3.6, 1.6 + 0.3 * classes)), min(10.0, max(3.6, 1.4 + 0.25 * clients))
     figure = _figure(square + 0.8 + wide, square)
     left, right = figure.subplots(1, 2, width_ratios=(square + 0.8, wide))
     _draw_flips(figure, left, noise["flips"], labels)
-    _draw_rates(right, noise)
+    _draw_rates(right, noise, called)
     return figure
 
 
@@ -48,16 +51,15 @@ def _draw_flips(figure: Figure, axes: Axes, flips: Sequence[Sequence[int]], labe
     bar.outline.set_visible(False)
 
 
-def _draw_rates(axes: Axes, noise: Mapping[str, Any]) -> None:
+def _draw_rates(axes: Axes, noise: Mapping[str, Any], called: Sequence[str]) -> None:
     clients = range(len(noise["realised"]))
     axes.bar(clients, [100 * rate for rate in noise["realised"]], color=COLOURS[0], label="wrong labels")
     marked = noise["noisy"]
     wanted = [100 * noise["target"][client] for client in marked]
     axes.plot(marked, wanted, linestyle="", marker="_", color=COLOURS[1], markersize=9, label="meant")
-    axes.set_xlabel("client")
     axes.set_ylabel("share of the client's labels, %")
     axes.set_ylim(0, 108)
-    axes.locator_params("x", integer=True)
     _clean(axes)
+    name_clients(axes, len(clients), called)
     axes.grid(visible=False, axis="x")
     axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper left")

@@ -219,11 +219,12 @@ def clients(task: Task) -> Table | str:
     if not found:
         return "Client models were not scored; --score-clients does it."
     noisy = any(each.mislabelled for each in found)
-    names = [each.name for each in task.standings]
+    names, sites = [each.name for each in task.standings], task.runs[0].clients
     heading = ["client", "samples", "classes", *(["wrong labels %"] if noisy else []), *names]
     rows = []
     for each in found[:MOST_CLIENTS]:
-        row: list[Cell | str] = [str(each.client), _count(each.samples), _count(each.classes)]
+        site = sites[each.client] if each.client < len(sites) else str(each.client)
+        row: list[Cell | str] = [site, _count(each.samples), _count(each.classes)]
         row += [percent(each.mislabelled, digits=0)] if noisy else []
         for name in names:
             lacking = each.vacant[name]
@@ -284,7 +285,7 @@ def partitions(runs: Sequence[Loaded]) -> list[dict[str, str]]:
             shown[header["shards"]] = {
                 "title": f"{header['data']['name']}, seed {each.seed}: {len(sizes):,} clients of {min(sizes):,} to "
                 f"{max(sizes):,} samples and {min(held)} to {max(held)} classes; digest {header['shards'][:12]}",
-                "picture": drawings.partition(header["counts"], header["data"]["labels"])
+                "picture": drawings.partition(header["counts"], header["data"]["labels"], each.clients)
                 if len(shown) < MOST_PARTITIONS
                 else "",
             }

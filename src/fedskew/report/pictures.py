@@ -47,13 +47,13 @@ def has_client_scores(rows: Sequence[Row]) -> bool:
     return any(row[group] is not None for row in rows for group in GROUPS)
 
 
-def partition(counts: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> Figure:
-    """Who holds what: dots while they can be told apart, else a heat map."""
+def partition(counts: Sequence[Sequence[int]], labels: Sequence[str] = (), called: Sequence[str] = ()) -> Figure:
+    """Who holds what: dots while they can be told apart, else a heat map; `called` are the names of clients."""
     few = len(counts) <= 40 and len(counts[0]) <= 30
-    return (dots if few else heat)(counts, labels)
+    return (dots if few else heat)(counts, labels, called)
 
 
-def dots(counts: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> Figure:
+def dots(counts: Sequence[Sequence[int]], labels: Sequence[str] = (), called: Sequence[str] = ()) -> Figure:
     """One dot for each client and class; its area is the number of samples."""
     clients, classes = len(counts), len(counts[0])
     figure = _figure(max(4.5, 2.2 + 0.27 * clients), max(2.8, 1.1 + 0.27 * classes))
@@ -70,7 +70,7 @@ def dots(counts: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> Figure:
     axes.scatter(x, y, s=[area(count) for count in n], color=COLOURS[0], alpha=0.85, linewidths=0)
     axes.set_xlim(-0.7, clients - 0.3)
     axes.set_ylim(classes - 0.3, -0.7)
-    _name_axes(axes, clients, classes, labels)
+    _name_axes(axes, clients, classes, labels, called)
     for shown in dict.fromkeys(_rounded(share * most) for share in (1.0, 0.25, 0.05)):
         axes.scatter((), (), s=area(shown), color=COLOURS[0], alpha=0.85, linewidths=0, label=f"{shown:,}")
     axes.legend(
@@ -86,7 +86,7 @@ def dots(counts: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> Figure:
     return figure
 
 
-def heat(counts: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> Figure:
+def heat(counts: Sequence[Sequence[int]], labels: Sequence[str] = (), called: Sequence[str] = ()) -> Figure:
     """Samples of each client and class as colours; vacant classes are left white."""
     import numpy as np
     from matplotlib import colormaps
@@ -99,7 +99,7 @@ def heat(counts: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> Figure:
     blues = ListedColormap(colormaps["Blues"](np.linspace(0.25, 1.0, 256)))
     norm = LogNorm(1, max(int(table.max()), 2))
     image = axes.imshow(np.ma.masked_equal(table, 0), aspect="auto", cmap=blues, interpolation="nearest", norm=norm)
-    _name_axes(axes, clients, classes, labels)
+    _name_axes(axes, clients, classes, labels, called)
     for side in axes.spines.values():
         side.set_color(FAINT)
     bar = figure.colorbar(image, ax=axes, pad=0.02)
@@ -200,15 +200,22 @@ def _draw_bars(axes: Axes, rows: Sequence[Row]) -> None:
     axes.legend(frameon=False, ncols=3, loc="upper center", fontsize=9)
 
 
-def _name_axes(axes: Axes, clients: int, classes: int, labels: Sequence[str]) -> None:
+def _name_axes(axes: Axes, clients: int, classes: int, labels: Sequence[str], called: Sequence[str]) -> None:
     names = list(labels) if len(labels) == classes else [str(label) for label in range(classes)]
     every = 1 + (classes - 1) // 50
     axes.set_yticks(range(0, classes, every), names[::every], fontsize=9 if classes <= 20 else 7)
-    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if clients <= 25 * s)
-    axes.set_xticks(range(0, clients, step))
-    axes.set_xlabel("client")
+    name_clients(axes, clients, called)
     axes.set_ylabel("class")
     axes.tick_params(length=0, colors=INK)
+
+
+def name_clients(axes: Axes, clients: int, called: Sequence[str]) -> None:
+    """Write clients' names below an axis, upright unless they are numbers; of very many, every so many."""
+    names = list(called) if len(called) == clients else list(map(str, range(clients)))
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if clients <= 25 * s)
+    upright = not all(name.isdecimal() for name in names)
+    axes.set_xticks(range(0, clients, step), names[::step], rotation=90 if upright else 0)
+    axes.set_xlabel("client")
 
 
 def _rounded(count: float) -> int:

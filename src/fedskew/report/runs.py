@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedskew import record
+from fedskew import names, record
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.report.comparison import held
@@ -36,6 +36,12 @@ class Loaded:
         return self.config.get("seed")
 
     @property
+    def clients(self) -> list[str]:
+        """What its clients are called."""
+        split, sites = self.config.get("partition", {}), self.run.header.get("data", {}).get("sites", ())
+        return names.of_clients(split.get("name", ""), split.get("clients", 0), sites)
+
+    @property
     def state(self) -> str:
         """Whether it came to its end, or still goes on."""
         if self.run.end is not None:
@@ -48,8 +54,11 @@ class Loaded:
 def read(paths: Iterable[Path]) -> list[Loaded]:
     """Read run folders, record files, or folders of run folders such as a comparison."""
     found = [(path, record.read(path)) for path in folders(paths)]
-    names = _names([run for _, run in found], [path for path, _ in found])
-    return [Loaded(path, run, name) for (path, run), name in zip(found, names, strict=True)]
+    for path, run in found:
+        if not run.header and path.is_file() and path.name != record.NAME:
+            raise UserError(f"'{path}' is no record: its first line is no header; name a run folder or a {record.NAME}")
+    called = _names([run for _, run in found], [path for path, _ in found])
+    return [Loaded(path, run, name) for (path, run), name in zip(found, called, strict=True)]
 
 
 def grouped(loaded: Iterable[Loaded]) -> dict[str, list[record.Run]]:
@@ -82,11 +91,11 @@ def _names(runs: Sequence[record.Run], paths: Sequence[Path]) -> list[str]:
     settings = [today | dict(_flat(config)) if (config := run.header.get("config")) else {} for run in runs]
     keys = sorted({key for each in settings for key in each if not key.startswith(_ASIDE)})
     differing = [key for key in keys if len({repr(each.get(key)) for each in settings if each}) > 1]
-    names = []
+    called = []
     for run, path, each in zip(runs, paths, settings, strict=True):
         extra = [f"{key}={each[key]}" for key in differing if each.get(key) is not None]
-        names.append(", ".join([run.header.get("method") or path.name, *extra]))
-    return names
+        called.append(", ".join([run.header.get("method") or path.name, *extra]))
+    return called
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

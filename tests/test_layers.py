@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,19 @@ def test_imports_go_downwards(path: Path) -> None:
         return
     allowed = FLOOR[place] if place in FLOOR else BELOW[place] | {place}
     assert imports(path) <= allowed
+
+
+def test_the_page_lists_every_place_after_what_it_imports() -> None:
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
+    table = page[page.index("| place |") : page.index("## A method is a sentence")]
+    rows = [row.split("|")[1] for row in table.splitlines()[2:] if row]
+    order = [name.removesuffix(".py").rstrip("/") for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    places = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in SOURCE.rglob("*.py")}
+    assert sorted(order) == sorted(places - {"__init__", "__main__"})
+    for place in order:
+        files = [*(SOURCE / place).rglob("*.py"), *SOURCE.glob(f"{place}.py")]
+        used = set().union(*map(imports, files))
+        assert used <= {*order[: order.index(place)], place}, place
 
 
 def test_no_part_of_a_family_imports_another_family() -> None:

@@ -18,6 +18,14 @@ def test_the_python_of_the_readme_runs(code: str) -> None:
     assert held["result"].best is not None  # type: ignore[attr-defined]
 
 
+def test_the_ledger_has_every_entry_that_is_cited() -> None:
+    listed = re.findall(r"^\| (D\d+) \|", (ROOT / "docs/ledger.md").read_text(), re.M)
+    texts = [path.read_text() for kind in ("py", "toml") for path in (ROOT / "src").rglob(f"*.{kind}")]
+    texts += [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    assert listed == [f"D{number}" for number in range(1, len(listed) + 1)]
+    assert {number for text in texts for number in re.findall(r"\bD\d+\b", text)} == set(listed)
+
+
 @pytest.mark.parametrize(
     "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
 )

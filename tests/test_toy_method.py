@@ -53,6 +53,13 @@ def test_a_method_outside_the_package_is_imported_by_the_command(
         registry._entries.pop("fedhush")
         monkeypatch.delitem(sys.modules, "fedhush")
         assert "rounds" in succeed("--import", "fedhush", "resume", "mine", "--rounds", "2", "--json")
+        method = ["fedhush(weight=0.1)", "--engine", "inline", "--clients", "2", "--epochs", "1", "--rounds", "1"]
+        listed = ["worklist", "mine", "--client", "0", "--out", "list.csv"]
+        for command in (["card", "fedhush"], listed, ["federation", "dry-run", *method]):
+            registry._entries.pop("fedhush")
+            monkeypatch.delitem(sys.modules, "fedhush")
+            assert "there is no method 'fedhush'" in complaint(*command)
+            succeed("--import", "fedhush", *command)
     finally:
         registry._entries.pop("fedhush", None)
     assert "cannot be imported: No module named 'fedhsh'" in complaint("--import", "fedhsh", "methods")

@@ -37,6 +37,7 @@ def test_a_covered_run_ends_with_a_figure_and_keeps_its_losses_to_itself() -> No
     [
         ("scaffold+dp", {}, "ControlVariate"),
         ("fednova+dp", {}, "Aggregate"),
+        ("rhfl+dp", {}, "Aggregate"),
         ("fpl+fedcurv+dp", {}, "Curvature, Prototypes"),
         ("fedavg+dp", {"score_clients": True}, "scores of client models"),
         ("fednoro(warmup=1)+dp", {}, "Detect"),

@@ -77,6 +77,11 @@ def test_a_run_that_is_going_is_told_from_one_that_stopped(tmp_path: Path) -> No
     assert loaded.state == "stopped after 1 of 3 rounds"
 
 
+def test_of_the_rounds_asked_for_only_those_count_that_were_asked_for(tmp_path: Path) -> None:
+    (loaded,) = runs.read([fakes.write(tmp_path / "run", [0.5] * 5, end=False, counted=False)])
+    assert loaded.state == "stopped after 0 of 3 rounds"
+
+
 def test_a_run_that_is_named_twice_is_meant_once(tmp_path: Path) -> None:
     folder = fakes.write(tmp_path / "run", [0.5])
     assert [each.path for each in runs.read([tmp_path, folder])] == [folder]

@@ -76,7 +76,8 @@ def table(entries: Iterable[Entry]) -> str:
         for each in entries
     ]
     lines = markdown(["id", "method", "year", "what travels", "extra cost"], rows, numbers=False)
-    return f"# Methods\n\n{lines}\nCards and this table are generated: `make docs`.\n"
+    ledger = "Numbers such as D7 in cards are entries of [the ledger of discrepancies](ledger.md)."
+    return f"# Methods\n\n{lines}\n{ledger} Cards and this table are generated: `make docs`.\n"
 
 
 def write(folder: Path, entries: Sequence[Entry]) -> list[Path]:

@@ -47,7 +47,8 @@ class Loaded:
         if self.run.end is not None:
             return "finished"
         going = record.has_writer(self.path / record.NAME if self.path.is_dir() else self.path)
-        rounds = f"{len(self.run.rounds)} of {self.config.get('rounds', 'unknown')} rounds"
+        done = sum(line.get("counted") is not False for line in self.run.rounds)
+        rounds = f"{done} of {self.config.get('rounds', 'unknown')} rounds"
         return f"{'going, now' if going else 'stopped'} after {rounds}"
 
 

@@ -120,7 +120,7 @@ class Preset:
         values: Settings = {}
         for layer in layers:
             _merge(values, layer)
-        arguments = arguments_of(self.file.methods[method], scale, task)
+        arguments = self.arguments(scale, task, method)
         if self.sweep is not None and value is not None:
             section, _, name = self.sweep.key.rpartition(".")
             (arguments if section == "method" else values.setdefault(section, {}) if section else values)[name] = value
@@ -129,18 +129,23 @@ class Preset:
         values["method"] = expression(method, self.file.methods[method], arguments)
         return configuration.from_dict(values, f"preset '{self.id}' at scale '{scale}'")
 
+    def arguments(self, scale: Scale, task: str, method: str) -> Settings:
+        """The hyper-parameters of a method on a task: its own, or those of the nearest task it is like that has some.
+
+        Of several fitting names the longest counts.
+        """
+        hyper = self.file.methods[method]
+        longest_first = sorted(hyper.at, key=len, reverse=True)
+        nearest_first = reversed(_lineage(self.file, task))
+        fitting = [hyper.at[name] for each in nearest_first for name in longest_first if each.startswith(name)]
+        arguments = dict(hyper.usual) | (fitting[0] if fitting else {})
+        return arguments if scale == "paper" else arguments | getattr(hyper, scale)
+
     def _cell(self, scale: Scale, task: str, row: str, value: Any) -> Cell:
         several = self.sweep is not None and len(self.tasks) > 1
         column = task if value is None else f"{value:g}-{task}" if several else f"{value:g}"
         # a value of a smaller grid may not be among the paper's, but it names the same protocol
         return Cell(row, column, self.config(scale, task, row, value), self.config("paper", task, row, value))
-
-
-def arguments_of(hyper: Hyper, scale: Scale, task: str) -> Settings:
-    """The hyper-parameters of a method on a task; of several fitting names the longest counts."""
-    fitting = max((name for name in hyper.at if task.startswith(name)), key=len, default=None)
-    arguments = dict(hyper.usual) | (hyper.at[fitting] if fitting else {})
-    return arguments if scale == "paper" else arguments | getattr(hyper, scale)
 
 
 def expression(name: str, hyper: Hyper, arguments: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ class Base(Section):
 
 
 class Task(Section):
-    """Data and partition; `like` names a task whose settings hold where this one says nothing."""
+    """Data and partition; `like` names a task whose settings, methods' own included, hold where this one has none."""
 
     like: str | None = None
     paper: Settings = Field(default_factory=dict)
@@ -59,7 +59,8 @@ class Task(Section):
 class Hyper(Section):
     """A method with its hyper-parameters, and where each comes from.
 
-    `at` has others for tasks whose names begin so; `rounds`, if among them, are the run's.
+    `at` has others for tasks whose names begin so, and for those that are like them; `rounds`, if among them, are the
+    run's.
     """
 
     is_: str | None = Field(default=None, alias="is")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedskew.reproduce import facts, published
-from fedskew.reproduce.catalogue import Preset, arguments_of
+from fedskew.reproduce.catalogue import Preset
 from fedskew.reproduce.measure import Measured
 from fedskew.reproduce.schema import Scale
 
@@ -30,7 +30,7 @@ def _hyper(preset: Preset) -> Iterator[tuple[str, ...]]:
     for method in preset.methods:
         known = preset.file.methods[method]
         for task in preset.tasks:
-            values = arguments_of(known, "paper", task)
+            values = preset.arguments("paper", task, method)
             ours = ",".join(f"{name}={value:g}" for name, value in values.items()) or "None"
             sources = ", ".join(dict.fromkeys(known.source.values())) or "none needed"
             printed = published.look_up(preset.table, method, task).text or "–"

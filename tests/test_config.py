@@ -34,6 +34,7 @@ def partitions(draw: st.DrawFn) -> Partition:
         min_size=draw(st.integers(0, 100)),
         legacy=draw(st.booleans()),
         paired=draw(st.booleans()),
+        upper=draw(st.floats(0, 1e300, exclude_min=True)),
         seed=draw(st.none() | st.integers()),
         **({needed: draw(PARAMETERS[needed])} if needed else {}),
     )

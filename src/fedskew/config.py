@@ -72,6 +72,8 @@ class Partition(Section):
     min_size: int = Field(default=10, ge=0)
     legacy: bool = False
     paired: bool = True
+    #: In quantity, the most that a holder of a class but the last may get, in even shares.
+    upper: float = Field(default=2.0, gt=0)
     #: Chance that a client may hold a class, in bernoulli_dirichlet.
     p: float = Field(default=0.9, gt=0, le=1)
     seed: int | None = None

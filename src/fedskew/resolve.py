@@ -28,7 +28,7 @@ def partition_options(wanted: Partition) -> dict[str, Any]:
             options["lists"] = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise UserError(f"partition.lists: '{path}' is not a JSON file of index lists ({error})") from None
-    more = {"dirichlet": ("min_size",), "quantity": ("paired",), "bernoulli_dirichlet": ("p", "min_size")}
+    more = {"dirichlet": ("min_size",), "quantity": ("paired", "upper"), "bernoulli_dirichlet": ("p", "min_size")}
     options |= {key: getattr(wanted, key) for key in more.get(wanted.name, ())}
     if wanted.legacy:
         options["legacy"] = True

@@ -66,6 +66,13 @@ def test_partitions_are_exact_without_the_data() -> None:
     ich = facts.counts(find("fednoro/fig3/ich-partition")[0][0].config("paper", "ich-clean"))
     assert ich.sum(1).tolist()[:6] == [1509, 1723, 3402, 1671, 3789, 3059]
     assert ich[0].tolist() == [88, 325, 440, 179, 477] and ich[19].tolist() == [79, 288, 8, 163, 200]
+    # FedVLS' quantity-based skew: the first of two holders may get more than the other on CIFAR-10, not on CIFAR-100
+    two, twenty = (
+        facts.counts(find(f"fedvls/table2/{task}")[0][0].config("paper", task))
+        for task in ("cifar10-quantity-2", "cifar100-quantity-20")
+    )
+    assert two[:3, :4].tolist() == [[485, 4230, 0, 0], [4515, 770, 0, 0], [0, 0, 1155, 3013]]
+    assert twenty.sum(1).tolist() == [2996, 7004, 2584, 7416, 2712, 7288, 2403, 7597, 2483, 7517]
 
 
 @pytest.mark.slow

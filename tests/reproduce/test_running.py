@@ -40,6 +40,11 @@ def test_identifiers_share_their_runs(tmp_path: Path) -> None:
     update = preset_of("fedvls/table12").cells("paper")[0]
     assert update.start is not None
     assert shelf.place(update.start) == shelf.place(preset_of("fedvls/table1/cifar10-dir-0.05").cells("paper")[0])
+    both, whole = (
+        {cell.column: shelf.place(cell) for cell in preset_of(wanted).cells("paper", [row])}
+        for wanted, row in (("fedvls/table5", "both"), ("fedvls/table6", "fedvls"))
+    )
+    assert both == whole
     other = preset_of("fedvls/fig2").cells("paper")[0]
     assert len({shelf.place(each) for each in (update, update.start, other)}) == 3
 

@@ -104,6 +104,16 @@ def test_rounds_among_the_hyper_parameters_are_the_run_s() -> None:
     assert rounds["fedcorr"] == 28 and rounds["fedavg"] == 30
 
 
+def test_fedconcat_has_its_original_s_rounds_and_epochs_at_the_paper_s_scale_only() -> None:
+    (preset, _), *_ = find("fedvls/table1/mnist-dir-0.05")
+    (paper,), (small,) = (preset.cells(scale, ["fedconcat"]) for scale in ("paper", "small"))  # type: ignore[arg-type]
+    assert (paper.config.method, paper.config.rounds, paper.config.local.epochs) == ("fedconcat", 1050, 10)
+    assert (small.config.method, small.config.rounds, small.config.local.epochs) == (
+        "fedconcat(encoder_rounds=2)", 20, 5,
+    )  # fmt: skip
+    assert method_of("fedvls/table2/tiny-quantity-40", "fedconcat") == "fedconcat(clusters=4, head='joined', cap=1.2)"
+
+
 def test_other_data_forget_the_options_of_the_first() -> None:
     (preset, _), *_ = find("fedvls/table14")
     paper, smoke = (preset.cells(scale)[0].config for scale in ("paper", "smoke"))  # type: ignore[arg-type]
@@ -158,5 +168,7 @@ def test_what_is_not_there_is_said() -> None:
 def test_a_value_without_a_source_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"\['mu'\] have a value or a source but not both"):
         Hyper.model_validate({"usual": {"mu": 1.0}})
-    with pytest.raises(ValidationError, match="'tau' has no usual value"):
+    with pytest.raises(ValidationError, match=r"\['tau'\] have a value or a source but not both"):
+        Hyper.model_validate({"usual": {"mu": 1.0}, "source": {"mu": "paper"}, "at": {"mnist": {"tau": 2.0}}})
+    with pytest.raises(ValidationError, match=r"\['tau'\] have no value at the scale of the paper"):
         Hyper.model_validate({"usual": {"mu": 1.0}, "source": {"mu": "paper"}, "small": {"tau": 2.0}})

@@ -27,6 +27,12 @@ def test_a_second_pass_and_scored_clients_cost_more() -> None:
     assert costs.steps(cells["fedvls"]) == pytest.approx(50 * (4 / 3 * training + scored))
 
 
+def test_a_stage_of_few_steps_costs_less() -> None:
+    (config,) = (cell.config for cell in find("fedvls/table1/cifar10-dir-0.1")[0][0].cells("paper", ["fedconcat"]))
+    # 50 rounds of 10 (50000 / 64 + 10 / 2) steps, 1000 of 3 by each of 10 clients; 10000 / 64 batches scored in each
+    assert costs.steps(config) == pytest.approx(50 * 10 * (50000 / 64 + 5) + 1000 * 30 + 1050 * 10000 / 64 / 3)
+
+
 def test_every_step_has_a_stored_time() -> None:
     for preset in presets().values():
         for scale in SCALES:

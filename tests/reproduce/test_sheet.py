@@ -41,6 +41,13 @@ def test_speed_ups_are_all_rounds_over_the_first_that_reached_fedavg_s_best() ->
     assert found["fedkd"]["speedup"] == [None] and found["fedkd"]["reached"] == [None]
 
 
+def test_a_speed_up_is_measured_in_fedavg_s_rounds() -> None:
+    preset = preset_of("fedvls/table1/mnist-dir-0.05")
+    cells = {cell.row: cell for cell in preset.cells("paper")}  # 50 rounds, and 1050 of FedConcat
+    lines = measure.measured(preset, [ran(cells["fedavg"], [0.1, 0.3]), ran(cells["fedconcat"], [0.2, 0.3])])
+    assert lines[1].values["speedup"] == [25.0]
+
+
 def test_the_target_is_that_of_the_same_seed() -> None:
     preset = preset_of("fedlmd/table1/cifar10-lda-0.05")
     cells = {cell.row: cell for cell in preset.cells("paper")}

@@ -30,7 +30,8 @@ CARD = Card(
     defaults="clusters 2: FedVLS' table 10 for ten classes (4 for more; the code has 5); encoder_rounds 50, steps 3, "
     "head 'fresh': the authors' code, which for 100 classes and more has head='joined' and cap=1.2",
     deviations=(
-        "R1 counts towards the run's rounds, and the rest is R2; the authors run 50 + 1000.",
+        "R1 counts towards the run's rounds, and the rest is R2; the authors run 50 + 1000, of 10 epochs in the first "
+        "stage.",
         "All clusters start from the same initial weights; in the authors' code later ones may start from a trained "
         "client's, because tensors are shared.",
         "An empty cluster is seeded again at the farthest client. A client that did not answer goes where the average "

@@ -21,6 +21,8 @@ from fedskew.reproduce.schema import STILL, Asked, File, Hyper, Scale, Settings,
 FILES = ("fedlmd", "fedvls", "fednoro")
 #: What naming another data set, partition, network or noise takes away from the last one.
 _FORGOTTEN = {"data": ("options",), "partition": ("alpha", "s", "k"), "model": ("args",), "noise": ("labels", "key")}
+#: Hyper-parameters that are the run's, and the section of its configuration that they stand in.
+_OF_THE_RUN = {"rounds": "", "epochs": "local"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,7 @@ class Preset:
         lines = [
             d for task in self.tasks for each in _lineage(self.file, task) for d in self.file.tasks[each].deviations
         ]
+        lines += [d for method in self.methods for d in self.file.methods[method].deviations]
         return [] if self.shows in STILL else list(dict.fromkeys([*self.file.base.deviations, *lines]))
 
     def cells(self, scale: Scale, methods: Sequence[str] = ()) -> list[Cell]:
@@ -121,11 +124,11 @@ class Preset:
         for layer in layers:
             _merge(values, layer)
         arguments = self.arguments(scale, task, method)
+        for name in _OF_THE_RUN.keys() & arguments.keys():
+            _section(values, _OF_THE_RUN[name])[name] = arguments.pop(name)
         if self.sweep is not None and value is not None:
             section, _, name = self.sweep.key.rpartition(".")
-            (arguments if section == "method" else values.setdefault(section, {}) if section else values)[name] = value
-        if "rounds" in arguments:
-            values["rounds"] = arguments.pop("rounds")
+            (arguments if section == "method" else _section(values, section))[name] = value
         values["method"] = expression(method, self.file.methods[method], arguments)
         return configuration.from_dict(values, f"preset '{self.id}' at scale '{scale}'")
 
@@ -139,7 +142,10 @@ class Preset:
         nearest_first = reversed(_lineage(self.file, task))
         fitting = [hyper.at[name] for each in nearest_first for name in longest_first if each.startswith(name)]
         arguments = dict(hyper.usual) | (fitting[0] if fitting else {})
-        return arguments if scale == "paper" else arguments | getattr(hyper, scale)
+        if scale == "paper":
+            return arguments
+        # a smaller run is as long as its task says, unless the method has its own length there too
+        return {key: value for key, value in arguments.items() if key not in _OF_THE_RUN} | getattr(hyper, scale)
 
     def _cell(self, scale: Scale, task: str, row: str, value: Any) -> Cell:
         several = self.sweep is not None and len(self.tasks) > 1
@@ -242,6 +248,12 @@ def _lineage(file: File, task: str) -> list[str]:
     """The tasks that this one is like, the farthest first, and itself."""
     like = file.tasks[task].like
     return [task] if like is None else [*_lineage(file, like), task]
+
+
+def _section(values: Settings, name: str) -> Settings:
+    """A section of a configuration; without a name, what is in none."""
+    section: Settings = values.setdefault(name, {}) if name else values
+    return section
 
 
 def _merge(values: Settings, layer: Mapping[str, Any]) -> None:

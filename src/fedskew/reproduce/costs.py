@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 
 from fedskew.config import RunConfig
 from fedskew.data import cache
+from fedskew.methods import registry
 from fedskew.models import registry as networks
 from fedskew.reproduce import facts
 from fedskew.types import Spec
@@ -104,10 +106,16 @@ def steps(config: RunConfig) -> float:
     """Steps of FedAvg that a run costs: training with the method's passes, and a forward pass over the test data."""
     known, local, clients = facts.of(config), config.local, config.partition.clients
     asked = config.per_round or clients
-    training = local.epochs * (known.train * asked / clients / local.batch + asked / 2)
+    a_round = local.epochs * (known.train * asked / clients / local.batch + asked / 2)
+    training, left = 0.0, config.rounds
+    for stage in registry.build(config.method).stages:
+        if stage.counted:
+            rounds = min(stage.rounds or left, left)
+            training += rounds * min(a_round, asked * (stage.effort.steps or inf))
+            left -= rounds
     factor = max(PASSES.get(name, 1.0) for name in re.findall(r"[a-z][a-z-]*", config.method))
     scored = known.test / local.batch / 3 * (1 + asked * config.evaluate.clients)
-    return config.rounds * (factor * training + scored / config.evaluate.every)
+    return factor * training + config.rounds * scored / config.evaluate.every
 
 
 def seconds(configs: Iterable[RunConfig], clock: Clock) -> tuple[float, bool] | None:

@@ -60,19 +60,19 @@ def measured(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
 
 
 def _accuracy(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Best and last; the first round with FedAvg's best accuracy, and T over it, as FedLMD computes speed-ups (D16)."""
+    """Best and last; the first round with FedAvg's best accuracy, and FedAvg's T over it, as FedLMD has it (D16)."""
     del preset
-    targets = {each.cell.column: [_best(run) for run in each.runs] for each in ran if each.cell.row == "fedavg"}
+    fedavg = {each.cell.column: each for each in ran if each.cell.row == "fedavg"}
     lines = []
     for each in ran:
         values = {
             "best": [_percent(_best(run)) for run in each.runs],
             "last": [_percent(record.summary(run.rounds)["last"]) for run in each.runs],
         }
-        if (wanted := targets.get(each.cell.column)) is not None:
-            reached = [_reached(run, target) for run, target in zip(each.runs, wanted, strict=False)]
-            total = each.cell.config.rounds
-            values["speedup"] = [_speedup(number, total, each.cell.row) for number in reached]
+        if (plain := fedavg.get(each.cell.column)) is not None:
+            pairs = zip(each.runs, plain.runs, strict=False)
+            reached = [_reached(run, _best(other)) for run, other in pairs]
+            values["speedup"] = [_speedup(number, plain.cell.config.rounds, each.cell.row) for number in reached]
             values["reached"] = [None if number is None else float(number) for number in reached]
         lines.append(_line(each, values))
     return lines

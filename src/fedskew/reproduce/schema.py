@@ -59,8 +59,8 @@ class Task(Section):
 class Hyper(Section):
     """A method with its hyper-parameters, and where each comes from.
 
-    `at` has others for tasks whose names begin so, and for those that are like them; `rounds`, if among them, are the
-    run's.
+    `at` has others for tasks whose names begin so, and for those that are like them. `rounds` and `epochs`, if among
+    them, are the run's; at smaller scales they hold only if they are said there. `deviations` are from the paper.
     """
 
     is_: str | None = Field(default=None, alias="is")
@@ -70,15 +70,17 @@ class Hyper(Section):
     at: dict[str, Settings] = Field(default_factory=dict)
     small: Settings = Field(default_factory=dict)
     smoke: Settings = Field(default_factory=dict)
+    deviations: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _every_value_has_a_source(self) -> Hyper:
-        if set(self.source) != set(self.usual):
-            missing = sorted(set(self.source) ^ set(self.usual))
-            raise UserError(f"hyper-parameters {missing} have a value or a source but not both; each should have both")
-        for name in {name for values in (*self.at.values(), self.small, self.smoke) for name in values}:
-            if name not in self.usual:
-                raise UserError(f"hyper-parameter '{name}' has no usual value; it should have one")
+        named = {name for values in (self.usual, *self.at.values()) for name in values}
+        if unmatched := sorted(named ^ set(self.source)):
+            raise UserError(
+                f"hyper-parameters {unmatched} have a value or a source but not both; each should have both"
+            )
+        if unknown := sorted({*self.small, *self.smoke} - named):
+            raise UserError(f"hyper-parameters {unknown} have no value at the scale of the paper; each should have one")
         return self
 
 

@@ -210,9 +210,10 @@ def test_a_site_trains_the_network_of_its_configuration_and_what_its_method_make
     own = {"name": state.spec.name, "args": state.spec.args}
     for spec, good in {
         "its own": (state.spec, True),
-        "projected as the method does": (Spec("projected", {"body": own, "width": 4}), True),
+        "projected as the method does": (Spec("projected", {"body": own, "width": 4, "hidden": 1.0}), True),
         "another network": (Spec("mlp"), False),
-        "another width": (Spec("projected", {"body": own, "width": 5}), False),
+        "another width": (Spec("projected", {"body": own, "width": 5, "hidden": 1.0}), False),
+        "another hidden layer": (Spec("projected", {"body": own, "width": 4, "hidden": 0.5}), False),
         "projected twice": (
             Spec("projected", {"body": {"name": "projected", "args": {"body": own, "width": 4}}, "width": 4}),
             False,

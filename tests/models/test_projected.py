@@ -23,7 +23,16 @@ def test_features_are_those_of_the_body_through_two_layers() -> None:
     assert not any(name.startswith("body.head") for name in state)
 
 
-@pytest.mark.parametrize("args", [{"body": TINY, "width": 0}, {"body": "tiny"}])
+@pytest.mark.parametrize(("hidden", "between"), [(1.0, 200), (0.5, 100), (0.001, 1)])
+def test_the_hidden_layer_is_as_wide_as_wanted(hidden: float, between: int) -> None:
+    """FedVLS' MOON on MNIST: features of 200 dimensions, 100 between, 256 before the classifier."""
+    args = {"body": {"name": "mlp3", "args": {}}, "width": 256, "hidden": hidden}
+    state = build(Spec("projected", args), classes=10, shape=(1, 28, 28), seed=0).state_dict()
+    assert state["project.0.weight"].shape == (between, 200) and state["project.2.weight"].shape == (256, between)
+    assert state["head.weight"].shape == (10, 256)
+
+
+@pytest.mark.parametrize("args", [{"body": TINY, "width": 0}, {"body": TINY, "hidden": 0.0}, {"body": "tiny"}])
 def test_what_is_refused(args: dict[str, object]) -> None:
     with pytest.raises(UserError, match="of network 'projected' must be"):
         build(Spec("projected", args), classes=5, shape=(1, 8, 8), seed=0)

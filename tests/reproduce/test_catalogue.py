@@ -85,6 +85,7 @@ def method_of(wanted: str, row: str) -> str:
 def test_hyper_parameters_follow_the_data() -> None:
     assert method_of("fedvls/table1/cifar10-dir-0.1", "fedvls") == "fedvls(statistics='batch')"
     assert method_of("fedvls/table1/tiny-dir-0.1", "fedvls") == "fedvls(lam=0.5, statistics='batch')"
+    assert method_of("fedvls/table1/mnist-dir-0.1", "moon") == "moon(mu=0.01, head=256, hidden=0.5)"
     assert method_of("fednoro/table1/ich-rho0.4-eta0.5-0.7", "fedprox") == "fedprox"
     assert method_of("fednoro/table2/isic-rho0.4-eta0.5-0.7", "fedprox") == "fedprox(mu=0.1)"
     assert method_of("fednoro/table1/ham10000-rho0.4-eta0.5-0.7", "fednoro") == "fednoro"

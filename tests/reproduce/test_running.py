@@ -205,9 +205,10 @@ def test_the_command_prints_table_7_exactly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wanted", ["fedlmd/table6", "fedvls/table10"])
 def test_hyper_parameters_come_out_as_printed(wanted: str, tmp_path: Path) -> None:
     outcome = one.reproduce(preset_of(wanted), "paper", Shelf(tmp_path))
-    # names may differ; FedSAM's 0.9 is SGD's momentum (D23), and FedConcat's rounds and choice of clusters are not said
+    # names may differ; FedSAM's 0.9 is SGD's momentum (D23); neither MOON's head is printed nor FedConcat's rounds, nor
+    # which data have how many of its clusters
     for method, _, ours, _, _, printed in outcome.cells:
-        if method not in ("fedsam", "fedconcat"):
+        if (method, wanted) not in {(name, "fedvls/table10") for name in ("fedsam", "moon", "fedconcat")}:
             assert [part.partition("=")[2] for part in ours.split(",")] == [
                 part.partition("=")[2] for part in printed.split(",")
             ], method

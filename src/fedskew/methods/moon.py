@@ -17,9 +17,11 @@ CARD = Card(
         "mu": "weight of the contrast",
         "tau": "temperature",
         "head": "width of a projection put between the features and the classifier; None: no projection",
+        "hidden": "width of that projection's hidden layer, in widths of the features",
         "h, h_g, h_prev": "features of the live model, of the one received, and of the client's own last one",
     },
-    defaults="mu 1, tau 0.5: the original for CIFAR-100 (5 for CIFAR-10); FedLMD's table 6 has mu 0.1, FedVLS' 0.01",
+    defaults="mu 1, tau 0.5: the original for CIFAR-100 (5 for CIFAR-10); FedLMD's table 6 has mu 0.1, FedVLS' 0.01; "
+    "hidden 1: the original, FedVLS' code has 0.5",
     deviations=(
         "h are the penultimate features, as in the FedNTD code. The original is head=256, a projection by two layers "
         "before the classifier, which makes another network of it than that of the methods beside it.",
@@ -33,6 +35,6 @@ CARD = Card(
 
 
 @register("moon")
-def moon(mu: Weight = 1.0, tau: Positive = 0.5, head: AtLeastOne | None = None) -> Method:
-    entries = () if head is None else (ProjectionHead(head),)
+def moon(mu: Weight = 1.0, tau: Positive = 0.5, head: AtLeastOne | None = None, hidden: Positive = 1.0) -> Method:
+    entries = () if head is None else (ProjectionHead(head, hidden),)
     return method(CARD, terms=(ModelContrast(mu, tau),), entries=entries)

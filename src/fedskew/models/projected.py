@@ -15,12 +15,13 @@ from fedskew.types import Spec
 class Projected(Classifier):
     """Features are those of the body through two layers; tensors are named ``body.*``, ``project.*`` and ``head.*``."""
 
-    def __init__(self, body: Classifier, width: int, classes: int) -> None:
+    def __init__(self, body: Classifier, hidden: float, width: int, classes: int) -> None:
         super().__init__()
         features = body.head.in_features
         body.drop_head()
         self.body = body
-        self.project = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
+        between = max(1, int(hidden * features))
+        self.project = nn.Sequential(nn.Linear(features, between), nn.ReLU(), nn.Linear(between, width))
         self.head = nn.Linear(width, classes)
 
     def features(self, x: Tensor) -> Tensor:
@@ -28,9 +29,17 @@ class Projected(Classifier):
 
 
 @network("projected")
-def projected(classes: int, shape: tuple[int, ...], body: Mapping[str, Any], width: int = 256) -> Projected:
-    """The network `body` = {name, args} with its features projected to `width` dimensions before a linear head."""
+def projected(
+    classes: int, shape: tuple[int, ...], body: Mapping[str, Any], width: int = 256, hidden: float = 1.0
+) -> Projected:
+    """The network `body` = {name, args} with its features projected to `width` dimensions before a linear head.
+
+    The layer between has `hidden` times as many dimensions as the features.
+    """
     check_positive("projected", width=width)
+    if not hidden > 0:
+        raise UserError(f"'hidden' of network 'projected' must be above 0, not {hidden!r}")
     if not isinstance(body, Mapping) or "name" not in body:
         raise UserError(f"'body' of network 'projected' must be {{name, args}}, not {body!r}")
-    return Projected(construct(Spec(body["name"], dict(body.get("args", {}))), classes, shape), width, classes)
+    inner = construct(Spec(body["name"], dict(body.get("args", {}))), classes, shape)
+    return Projected(inner, hidden, width, classes)

@@ -17,14 +17,18 @@ from fedskew.types import Spec, Tree
 
 @dataclass(frozen=True)
 class ProjectionHead(Entry):
-    """Keeps the network's body, and puts a fresh projection to `width` dimensions and a fresh head on it (MOON)."""
+    """Keeps the network's body, and puts a fresh projection to `width` dimensions and a fresh head on it (MOON).
+
+    The layer between has `hidden` times as many dimensions as the body's features.
+    """
 
     rewrites: ClassVar[bool] = True
 
     width: int
+    hidden: float = 1.0
 
     def rewritten(self, spec: Spec) -> Spec:
-        return Spec("projected", {"body": asdict(spec), "width": self.width})
+        return Spec("projected", {"body": asdict(spec), "width": self.width, "hidden": self.hidden})
 
     def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
         del answers

@@ -71,6 +71,8 @@ LIMITS = {
     "fedlmd(beta=0, teacher_from=1)": "fedavg",
     "fedlmd(teacher_from=0)": "fedlmd",
     "fedlmd(teacher_from=3)": "fedlmd-tf",
+    "fedlmd(beta=2, tau=3, teacher_from=3, free_beta=0.5, free_tau=2)": "fedlmd-tf(beta=0.5, tau=2)",
+    "fedlmd(beta=2, tau=3, free_beta=0.5, free_tau=2)": "fedlmd(beta=2, tau=3)",
     "fedvls(lam=0, gamma=0)": "fedcal",
     "feded": "fedvls",
     "fedcal+vls": "fedvls",

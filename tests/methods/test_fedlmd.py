@@ -15,6 +15,11 @@ def test_the_switch_is_two_stages() -> None:
     assert taught.terms == (LMD(2, 1, teacher=True),) and taught.rounds is None
 
 
+def test_the_teacher_free_rounds_may_have_parameters_of_their_own() -> None:
+    free, taught = registry.build("fedlmd(beta=2, tau=3, teacher_from=7, free_beta=0, free_tau=5)").stages
+    assert free.terms == (LMD(0, 5, teacher=False),) and taught.terms == (LMD(2, 3, teacher=True),)
+
+
 def test_before_the_switch_it_is_teacher_free_and_afterwards_not() -> None:
     assert ended("fedlmd(teacher_from=2)", rounds=2) == ended("fedlmd-tf", rounds=2)
     others = {ended("fedlmd", rounds=3), ended("fedlmd-tf", rounds=3), ended("fedlmd(teacher_from=2)", rounds=3)}

@@ -142,7 +142,9 @@ def test_a_sweep_has_a_column_for_each_value() -> None:
     cells = preset.cells("paper")
     assert [cell.column for cell in cells] == ["0", "25", "50", "75", "100", "125", "150", "175", "200"]
     assert cells[0].config.method == "fedlmd(beta=2.0, tau=3.0)"
-    assert cells[1].config.method == "fedlmd(beta=2.0, tau=3.0, teacher_from=25)"
+    assert cells[1].config.method == "fedlmd(beta=2.0, tau=3.0, teacher_from=25, free_beta=1.0, free_tau=1.0)"
+    assert cells[-1].config.method == "fedlmd-tf" and cells[-1].row == "switch"
+    assert preset.cells("small")[-1].config.method == "fedlmd-tf"
     (preset, _), *_ = find("fedvls/fig4/clients")
     assert [cell.config.partition.clients for cell in preset.cells("paper", ["fedavg"])] == [10, 20, 30, 50]
 

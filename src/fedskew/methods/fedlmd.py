@@ -23,6 +23,8 @@ CARD = Card(
         "beta": "weight of the distillation",
         "tau": "temperature",
         "teacher_from": "first round with a teacher; the rounds before it are those of fedlmd-tf",
+        "free_beta": "beta of the rounds before teacher_from; None: the same",
+        "free_tau": "tau of the rounds before teacher_from; None: the same",
         "majority": "which labels are not in Min: 'mean_all' n_c > n/C, or 'mean_present' n_c >= n/#present",
         "statistics": "what the teacher's batch norm goes by: 'running' averages or those of the 'batch'",
         "Min": "the client's minority labels, vacant ones included",
@@ -66,9 +68,18 @@ def fedlmd(
     teacher_from: Count = 0,
     majority: Majority = "mean_all",
     statistics: Statistics = "running",
+    free_beta: Weight | None = None,
+    free_tau: Positive | None = None,
 ) -> Method:
-    free, taught = (stage(terms=(LMD(beta, tau, teacher, majority, statistics),)) for teacher in (False, True))
-    return method(CARD, replace(free, rounds=teacher_from), taught) if teacher_from else method(CARD, taught)
+    taught = LMD(beta, tau, True, majority, statistics)
+    free = replace(
+        taught,
+        teacher=False,
+        beta=beta if free_beta is None else free_beta,
+        tau=tau if free_tau is None else free_tau,
+    )
+    before = (stage(terms=(free,), rounds=teacher_from),) if teacher_from else ()
+    return method(CARD, *before, stage(terms=(taught,)))
 
 
 @register("fedlmd-tf")

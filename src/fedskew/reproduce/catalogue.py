@@ -116,6 +116,8 @@ class Preset:
 
     def config(self, scale: Scale, task: str, method: str = "fedavg", value: Any = None) -> RunConfig:
         """The configuration of one run."""
+        if self.sweep is not None and value is not None and f"{value:g}" in self.sweep.same:
+            return self.config(scale, task, self.sweep.same[f"{value:g}"])
         base, lineage = self.file.base, [self.file.tasks[name] for name in _lineage(self.file, task)]
         layers: list[Settings] = [base.paper, *(each.paper for each in lineage), dict(self.settings or {})]
         if scale != "paper":
@@ -200,7 +202,8 @@ def read(name: str) -> File:
         first = error.errors(include_url=False)[0]
         raise UserError(f"presets '{name}': {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     for asked in file.presets:
-        for method in [*asked.methods, *(m for each in asked.papers.values() for m in each)]:
+        same = asked.sweep.same.values() if asked.sweep else ()
+        for method in [*asked.methods, *(m for each in asked.papers.values() for m in each), *same]:
             if method not in file.methods:
                 raise UserError(f"preset '{asked.id}' has method '{method}'{nearest(method, file.methods)}")
         for task in asked.tasks:

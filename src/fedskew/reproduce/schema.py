@@ -85,9 +85,13 @@ class Hyper(Section):
 
 
 class Sweep(Section):
-    """One key over several values: of the configuration, or ``method.NAME``."""
+    """One key over several values: of the configuration, or ``method.NAME``.
+
+    `same` names the method whose run is that of a value.
+    """
 
     key: str
+    same: dict[str, str] = Field(default_factory=dict)
     paper: list[Any]
     small: list[Any] | None = None
     smoke: list[Any] | None = None

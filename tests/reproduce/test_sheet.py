@@ -129,6 +129,14 @@ def test_the_order_says_which_pairs_are_turned_round() -> None:
     assert printed.endswith("fedlmd, fedntd, fedavg; of 3 pairs 1 are turned round: fedntd over fedlmd")
 
 
+def test_two_readings_of_one_printed_row_are_not_a_pair() -> None:
+    rows = {"fedcal": 56.0, "fedlc": 58.0, "both": 57.0}
+    lines = [Measured(row, "cifar10-dir-0.05", {"best": [best]}) for row, best in rows.items()]
+    found = sheet.numbers(preset_of("fedvls/table5"), lines)
+    assert [number.printed for number in found] == [57.31, 57.31, 75.71]
+    assert sheet.orders(found)[1].endswith("of 2 pairs 1 are turned round: fedlc over both")
+
+
 def test_less_drift_is_better() -> None:
     lines = [Measured(row, "cifar10-dir-0.1", {"drift": [value]}) for row, value in (("fedavg", 9.0), ("fedvls", 2.0))]
     ours, printed = sheet.orders(sheet.numbers(preset_of("fedvls/table17"), lines))

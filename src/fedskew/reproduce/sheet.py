@@ -93,9 +93,10 @@ def orders(found: Sequence[Number]) -> list[str]:
         known = [row for row in ranked if ranked[row].printed is not None]
         theirs = sorted(known, key=lambda row: sign * (ranked[row].printed or 0.0))
         if len(theirs) > 1:
-            turned = [f"{b} over {a}" for a, b in combinations(theirs, 2) if ours.index(b) < ours.index(a)]
-            pairs = len(theirs) * (len(theirs) - 1) // 2
-            last = f"of {pairs} pairs {len(turned)} are turned round" + (f": {', '.join(turned)}" if turned else "")
+            pairs = [(a, b) for a, b in combinations(theirs, 2) if ranked[a].printed != ranked[b].printed]
+            turned = [f"{b} over {a}" for a, b in pairs if ours.index(b) < ours.index(a)]
+            last = f"of {len(pairs)} pairs {len(turned)} are turned round"
+            last += f": {', '.join(turned)}" if turned else ""
             sentences.append(f"{column}, as printed: {', '.join(theirs)}; {last}")
     return sentences
 

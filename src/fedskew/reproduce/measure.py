@@ -162,13 +162,13 @@ def _confusion(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
 
 
 def _domains(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Accuracy of the last model on each domain's own test data, and their plain mean."""
+    """Accuracy of the last model, the only one that is kept, on each domain's own test data, and their plain mean."""
     del preset
     lines = []
     for each in ran:
         scores = [_domain_scores(each.cell, folder) for folder in each.folders]
         for name in scores[0]:
-            lines.append(_line(each, {"best": [_percent(score[name]) for score in scores]}, name))
+            lines.append(_line(each, {"accuracy": [_percent(score[name]) for score in scores]}, name))
     return lines
 
 

@@ -14,7 +14,7 @@ CARD = Card(
     year=2016,
     equations="L_k = CE(z, (1 - mu) onehot(y) + mu/C)",
     symbols={"mu": "share of the label spread evenly over all C classes"},
-    defaults="mu 0.1: the usual value; FedLMD's table 2 does not print it",
+    defaults="mu 0.1: section 5.2 of FedLMD, for its table 2",
     deviations=("None. It stands in for fedavg's loss, so it adds to neither fedcal nor fedlc (edge 18).",),
     cost="as fedavg",
     travels="as fedavg",

@@ -79,13 +79,22 @@ def measured_table(entry: Entry, numbers: Sequence[Number]) -> str:
 def protocol(entry: Entry) -> str:
     """What was run, from the configurations themselves, and where that is not what the paper did."""
     cells = [group[0] for group in entry.groups()]
-    said = [f"{entry.preset.paper}.", *dict.fromkeys(setting(cell.config) for cell in cells), entry.preset.note]
+    said = [f"{entry.preset.paper}.", *settings(cells), entry.preset.note]
     if any(task.startswith(STAND_INS) for task in entry.preset.tasks):
         said.append("A stand-in: the paper's partition and optimiser on other data.")
     elif entry.scale == "paper":
         said += entry.preset.deviations
     changed = ", ".join(f"`{each}`" for each in sheet.substitutions(cells))
     return " ".join(filter(None, said)) + (f"\n\nIn place of the paper's: {changed}." if changed else "")
+
+
+def settings(cells: Sequence[Cell]) -> list[str]:
+    """Each once; those that few of the methods have, with these before them."""
+    methods: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        methods.setdefault(setting(cell.config), {})[cell.row] = None
+    most = max(len(rows) for rows in methods.values())
+    return [said if len(rows) == most else f"{', '.join(rows)}: {said}" for said, rows in methods.items()]
 
 
 def setting(config: RunConfig) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fedskew.config import RunConfig
 from fedskew.detection.dossier import cells_from_json
 from fedskew.detection.quality import Indicator, averaged, fits
 
@@ -105,7 +106,8 @@ TABLE3: dict[str, tuple[bool, Indicator]] = {
 class Table:
     id: str
     scale: str
-    setting: dict[str, str]
+    #: those of the section: methods may have epochs of their own
+    settings: list[dict[str, str]]
     heading: list[str]
     rows: list[dict[str, str]]
     #: of the section, in the text around
@@ -116,12 +118,11 @@ def tables(text: str) -> Iterator[Table]:
     for section in text.split("\n## ")[1:]:
         title, _, body = section.partition("\n")
         name, _, scale = title.partition(", ")
-        found = SETTING.search(body)
+        settings = [found.groupdict() for found in SETTING.finditer(body)]
         for block in re.findall(r"(?:^\|.*\n?)+", body, re.MULTILINE):
             heading, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()]
             rows = [dict(zip(heading, line, strict=True)) for line in lines]
-            setting = found.groupdict() if found else {}
-            yield Table(name, scale, setting, heading, rows, "Balanced accuracy" in body)
+            yield Table(name, scale, settings, heading, rows, "Balanced accuracy" in body)
 
 
 def fitting(results: Path, table: Table) -> list[list[Record]]:
@@ -129,13 +130,14 @@ def fitting(results: Path, table: Table) -> list[list[Record]]:
 
     A table may want fewer seeds than another has run.
     """
+    wanted = {(each["data"], each["model"], int(each["epochs"]), int(each["batch"])) for each in table.settings}
     groups: dict[str, list[Record]] = {}
     for path in sorted(results.rglob("record.jsonl")):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        config = lines[0]["config"]
+        # settings that were added since the record was made have their defaults
+        config = RunConfig.model_validate(lines[0]["config"]).model_dump()
         named = (config["data"]["name"], config["model"]["name"], config["local"]["epochs"], config["local"]["batch"])
-        wanted = table.setting
-        if named == (wanted["data"], wanted["model"], int(wanted["epochs"]), int(wanted["batch"])):
+        if named in wanted:
             groups.setdefault(json.dumps(config | {"seed": 0, "method": lines[0]["method"]}), []).append(lines)
     by_seed = [sorted(group, key=lambda lines: lines[0]["config"]["seed"]) for group in groups.values()]
     return [group[:n] for group in by_seed for n in range(1, len(group) + 1)]
@@ -143,12 +145,12 @@ def fitting(results: Path, table: Table) -> list[list[Record]]:
 
 def same_split(table: Table, run: Record) -> bool:
     config = run[0]["config"]
-    split, wanted = config["partition"], table.setting
+    split = config["partition"]
     asked = "all" if config["per_round"] is None else str(config["per_round"])
     number = next((f"{split[key]:g}" for key in ("alpha", "s") if split.get(key) is not None), None)
-    return (split["name"], number, str(split["clients"]), asked) == (
-        wanted["split"], wanted["number"], wanted["clients"], wanted["asked"],
-    )  # fmt: skip
+    return (split["name"], number, str(split["clients"]), asked) in [
+        (each["split"], each["number"], each["clients"], each["asked"]) for each in table.settings
+    ]
 
 
 def rounds(run: Record) -> list[dict[str, Any]]:

@@ -115,6 +115,11 @@ def test_fedconcat_has_its_original_s_rounds_and_epochs_at_the_paper_s_scale_onl
     assert method_of("fedvls/table2/tiny-quantity-40", "fedconcat") == "fedconcat(clusters=4, head='joined', cap=1.2)"
 
 
+def test_a_deviation_of_a_method_is_said_where_it_stands() -> None:
+    both = (find(f"{paper}/table1/mnist-dir-0.1")[0][0].deviations for paper in ("fedvls", "feded"))
+    assert [any("FedGF" in said for said in each) for each in both] == [True, False]
+
+
 def test_other_data_forget_the_options_of_the_first() -> None:
     (preset, _), *_ = find("fedvls/table14")
     paper, smoke = (preset.cells(scale)[0].config for scale in ("paper", "smoke"))  # type: ignore[arg-type]

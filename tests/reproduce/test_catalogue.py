@@ -39,7 +39,9 @@ IDS = [
     *(f"fedvls/fig{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9)), *(f"feded/fig{n}" for n in (1, 3, 4, 5, 6)),
     *(f"fednoro/table1/{cell}" for cell in ["ich-clean", *ICH]),
     *(f"fednoro/table2/isic-{cell}" for cell in ("clean", "rho0.4-eta0.5-0.7", "rho0.6-eta0.5-0.7")),
-    *(f"fednoro/table3/ich-rho{rho}-eta0.3-0.5" for rho in ("0.3", "0.4")),
+    *(f"fednoro/table3/ich-rho{rho}-eta0.3-0.5{row}" for rho in ("0.3", "0.4")
+      for row in ("", "/lid", "/conf", "/loss", "/loss+la", "/loss+pc", "/loss+la+pc", "/loss+la+pc+norm")),
+    *(f"fednoro/table4/ich-rho0.4-eta0.3-0.5/{row}" for row in ("all", "drop-noisy", "daagg", "kl", "kl+daagg")),
     "fednoro/table4/ich-rho0.4-eta0.3-0.5", "fednoro/table4/isic-rho0.6-eta0.5-0.7", "fednoro/table5",
     "fednoro/fig3/ich-partition", "fednoro/fig3/isic-partition", "fednoro/fig4/ich-rho0.4-eta0.3-0.5-t1sweep",
     *(f"fednoro/table{number}/ham10000-rho0.4-eta0.5-0.7" for number in (1, 3, 4)), "fednoro/table1/ham10000-clean",
@@ -49,6 +51,13 @@ IDS = [
 @pytest.mark.parametrize("wanted", IDS)
 def test_every_identifier_of_the_specification_is_there(wanted: str) -> None:
     assert find(wanted)
+
+
+def test_a_row_that_is_no_run_stands_for_the_run_that_it_is_read_off() -> None:
+    runs = {row: find(f"fednoro/table3/ich-rho0.3-eta0.3-0.5/{row}")[0][1] for row in ("lid", "loss+la")}
+    assert runs == {"lid": ("without-la",), "loss+la": ("with-la",)}
+    with pytest.raises(UserError, match="there is no table or figure"):
+        find("fednoro/table3/ich-rho0.3-eta0.3-0.5/lod")
 
 
 @pytest.mark.parametrize("preset", presets().values(), ids=lambda preset: preset.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -61,6 +61,7 @@ class Preset:
     tasks: tuple[str, ...]
     methods: tuple[str, ...]
     also: tuple[str, ...] = ()
+    rows: Mapping[str, str] = field(default_factory=dict)
     seeds: int = 1
     sweep: Sweep | None = None
     prefixes: tuple[int, ...] = ()
@@ -178,7 +179,7 @@ def presets() -> dict[str, Preset]:
 
 
 def find(wanted: str) -> list[tuple[Preset, tuple[str, ...]]]:
-    """The presets of an identifier, another name of one, the beginning of several, or one with a method behind it."""
+    """The presets of an identifier, another name of one, the beginning of several, or one with a row behind it."""
     known = presets()
     also = {other: preset for preset in known.values() for other in preset.also}
     if wanted in known or wanted in also:
@@ -186,9 +187,11 @@ def find(wanted: str) -> list[tuple[Preset, tuple[str, ...]]]:
     below = {preset.id: preset for name, preset in [*known.items(), *also.items()] if name.startswith(f"{wanted}/")}
     if below:
         return [(preset, ()) for preset in below.values()]
-    parent, _, method = wanted.rpartition("/")
-    if parent in known and method in known[parent].methods:
-        return [(known[parent], (method,))]
+    parent, _, row = wanted.rpartition("/")
+    if parent in known:
+        method = known[parent].rows.get(row, row)
+        if method in known[parent].methods:
+            return [(known[parent], (method,))]
     raise UserError(f"there is no table or figure '{wanted}'{nearest(wanted, [*known, *also])}")
 
 
@@ -229,6 +232,7 @@ def _preset(file: File, asked: Asked, paper: str, figure: str, tasks: Sequence[s
         tuple(tasks),
         tuple(methods),
         tuple(other for other in asked.also if not paper or other.startswith(f"{paper}/")),
+        asked.rows,
         asked.seeds,
         asked.sweep,
         tuple(asked.prefixes),

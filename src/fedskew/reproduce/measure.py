@@ -18,15 +18,15 @@ from fedskew.reproduce.catalogue import Cell, Preset
 from fedskew.reproduce.schema import Shows
 from fedskew.types import Arrays
 
-#: What each row of FedNoRo's table 3 looks at, in which run.
-TABLE3: dict[str, tuple[str, Indicator]] = {
-    "lid": ("without-la", "lid"),
-    "conf": ("without-la", "confidence"),
-    "loss": ("without-la", "loss"),
-    "loss+la": ("with-la", "loss"),
-    "loss+pc": ("without-la", "raw cells"),
-    "loss+la+pc": ("with-la", "raw cells"),
-    "loss+la+pc+norm": ("with-la", "cells"),
+#: What each row of FedNoRo's table 3 looks at.
+TABLE3: dict[str, Indicator] = {
+    "lid": "lid",
+    "conf": "confidence",
+    "loss": "loss",
+    "loss+la": "loss",
+    "loss+pc": "raw cells",
+    "loss+la+pc": "raw cells",
+    "loss+la+pc+norm": "cells",
 }
 
 
@@ -206,13 +206,12 @@ def _with_domain(cell: Cell, name: str) -> RunConfig:
 
 
 def _detection(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    del preset
-    by_row = {each.cell.row: each for each in ran}
+    by_method = {each.cell.row: each for each in ran}
     lines = []
-    for row, (needed, indicator) in TABLE3.items():
-        if needed in by_row:
-            each = by_row[needed]
-            lines.append(Measured(row, each.cell.column, _qualities(each, indicator, -1), each.cell.stands_in))
+    for row, method in preset.rows.items():
+        if method in by_method:
+            each = by_method[method]
+            lines.append(Measured(row, each.cell.column, _qualities(each, TABLE3[row], -1), each.cell.stands_in))
     return lines
 
 

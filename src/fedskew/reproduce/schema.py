@@ -108,7 +108,10 @@ class Start(Section):
 
 
 class Asked(Section):
-    """A preset as it is written: ``{task}`` in its id stands for one preset each, ``{paper}`` for one per paper."""
+    """A preset as it is written: ``{task}`` in its id stands for one preset each, ``{paper}`` for one per paper.
+
+    `rows` are those that a table reads off its runs, with the run of each, where rows are not the runs themselves.
+    """
 
     id: str
     shows: Shows = "accuracy"
@@ -117,6 +120,7 @@ class Asked(Section):
     papers: dict[str, list[str]] = Field(default_factory=dict)
     figures: dict[str, str] = Field(default_factory=dict)
     also: list[str] = Field(default_factory=list)
+    rows: dict[str, str] = Field(default_factory=dict)
     seeds: int = Field(default=1, ge=1)
     sweep: Sweep | None = None
     prefixes: list[int] = Field(default_factory=list)

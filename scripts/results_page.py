@@ -93,7 +93,7 @@ def settings(cells: Sequence[Cell]) -> list[str]:
     methods: dict[str, dict[str, None]] = {}
     for cell in cells:
         methods.setdefault(setting(cell.config), {})[cell.row] = None
-    most = max(len(rows) for rows in methods.values())
+    most = max(map(len, methods.values()), default=0)
     return [said if len(rows) == most else f"{', '.join(rows)}: {said}" for said, rows in methods.items()]
 
 

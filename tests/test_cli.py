@@ -306,7 +306,7 @@ def test_ctrl_c_says_how_to_go_on() -> None:
     command = process("run", "--rounds", "100000", "--clients", "4", "--workers", "2", "--out", "mine")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
         try:
-            for _ in range(600):
+            for _ in range(2400):
                 record = Path("mine/record.jsonl")
                 if record.exists() and record.read_bytes().count(b"\n") > 2:
                     break

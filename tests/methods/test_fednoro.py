@@ -14,6 +14,9 @@ from fedskew.config import RunConfig
 from fedskew.data import sources
 from fedskew.engines.inline import Inline
 from fedskew.errors import UserError
+from fedskew.methods import registry
+from fedskew.parts.servers.aggregate import Aggregate
+from fedskew.parts.servers.distance import DistanceAware
 from fedskew.report.detection import detect
 from fedskew.work import server
 from fedskew.work.loop import Done, Opened, rounds
@@ -80,6 +83,11 @@ def test_every_ablation_is_another_run() -> None:
     runs = {each: experiment.run(wanted(each), given=given()) for each in (*methods, "fedla")}
     assert len({run.end["weights_sha256"] for run in runs.values()}) == 5
     assert len({tuple(run.accuracy[:3]) for run in runs.values()}) == 1  # the warm-up is the same
+
+
+def test_the_distance_of_the_paper_can_be_had() -> None:
+    server = registry.build("fednoro(distance='global_l2', buffers=False)").stages[1].server
+    assert isinstance(server, Aggregate) and server.weigh == DistanceAware("global_l2", buffers=False)
 
 
 def test_dropped_clients_are_not_asked_again() -> None:

@@ -31,6 +31,7 @@ CARD = Card(
         "ramp_end": "the round at which lam reaches a (u goes from 0 at T1 to 1); None: 0.43 of the way to the end",
         "distil": "whether noisy clients distil",
         "distance": "d as in the released code, or the paper's 'global_l2'; None: plain averaging",
+        "buffers": "whether d counts batch-norm statistics, as in the released code; the paper has parameters only",
         "soft": "D_i counts as far as a client is thought noisy: N_i exp(-p_i D_i)",
         "drop": "noisy clients leave after the detection",
         "kd_logits": "whether the student's logits in the distillation are 'adjusted' by log pi, or 'raw'",
@@ -77,6 +78,7 @@ def fednoro(
     ramp_end: AtLeastOne | None = None,
     distil: bool = True,
     distance: Distance | None = "sum_of_tensor_norms",
+    buffers: bool = True,
     soft: bool = False,
     drop: bool = False,
     kd_logits: Literal["adjusted", "raw"] = "adjusted",
@@ -92,7 +94,8 @@ def fednoro(
     joint_noise: Weight = 0.0,
 ) -> Method:
     fit = PriorCrossEntropy() if la else CrossEntropy()
-    aware = Aggregate() if distance is None else Aggregate(DistanceAware(distance, soft=soft), statistics="weights")
+    weigh = None if distance is None else DistanceAware(distance, buffers, soft)
+    aware = Aggregate() if weigh is None else Aggregate(weigh, statistics="weights")
     detect = Detect(seeds, covariance, gate, patience, epsilon, delta, clip, joint_noise)
     denoise = stage(
         entries=(detect,),

@@ -110,7 +110,7 @@ def steps(config: RunConfig) -> float:
     training, left = 0.0, config.rounds
     for stage in registry.build(config.method).stages:
         if stage.counted:
-            rounds = min(stage.rounds or left, left)
+            rounds = left if stage.rounds is None else min(stage.rounds, left)
             training += rounds * min(a_round, asked * (stage.effort.steps or inf))
             left -= rounds
     factor = max(PASSES.get(name, 1.0) for name in re.findall(r"[a-z][a-z-]*", config.method))

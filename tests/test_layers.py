@@ -30,7 +30,7 @@ BELOW: dict[str, set[str]] = {
     "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence", "resolve"},
     "leaving": L0 | {"data", "parts", "work", "engines", "experiment"},
     "flower": L0 | {"data", "models", "parts", "methods", "work", "resolve", "experiment"},
-    "worklist": L0 | {"data", "parts", "work", "experiment"},
+    "worklist": L0 | {"data", "models", "parts", "work", "experiment"},
     "report": {"errors", "names", "record", "config", "detection"},
     "watch": {"errors", "record", "report"},
     "track": {"errors", "record"},

@@ -105,17 +105,25 @@ def complaint(*words: str) -> str:
 
 def test_the_page_is_understood() -> None:
     assert set(MODULES) == {"mymodel.py", "nets.py"}
-    assert len(SNIPPETS) == 2 and len(COMMANDS) == 9
+    assert len(SNIPPETS) == 2 and len(COMMANDS) == 11
     assert COMMANDS[0] == "fedskew run --data my.csv --method fedvls --model mymodel:build --head fc"
 
 
-@pytest.mark.parametrize("command", COMMANDS[1:])
+@pytest.mark.parametrize("command", COMMANDS[1:-2])
 def test_commands(command: str) -> None:
     program, *words = shlex.split(command)
     assert program == "fedskew"
     text = succeed(*words, *(["--engine", "inline"] if words[0] not in ("partition", "data") else []))
     if "--skip-bad" in words:
         assert "1 unreadable images are left out" in text
+
+
+def test_a_run_starts_from_the_weights_of_another() -> None:
+    for command in COMMANDS[-2:]:
+        succeed(*shlex.split(command)[1:], "--engine", "inline", *(["--out", "second"] if "--weights" in command else ()))
+    first, second = fedskew.load("runs/first"), fedskew.load("second")
+    assert first.end is not None
+    assert second.header["model"]["weights_sha256"] == first.end["weights_sha256"]
 
 
 def test_the_first_command_and_its_python_give_the_same_bits(

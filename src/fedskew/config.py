@@ -119,6 +119,8 @@ class Model(Section):
     name: str = "auto"
     args: dict[str, Annotated[Scalar | list[Scalar], PlainValidator(_scalar_or_list)]] = Field(default_factory=dict)
     head: str | None = None
+    #: A file to start from, or a run's folder; None: random weights.
+    weights: str | None = None
 
 
 class Local(Section):

@@ -236,13 +236,17 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
     with one_thread():
         site, source, spec = prepare(config, given)
         _try_network(site, spec, given)
+        header = evidence.header(config, site, source, spec)
+        again = folder is not None and not fresh and checkpoint.exists(folder / CHECKPOINT)
+        model, origin = resolve.first_model(config, site.net(spec), again)
+        header["model"] |= origin
         if fresh and folder is not None:  # only now, so that a mistake leaves no folder behind
             run_folder.make(folder, config)
         if folder is not None and site.ledger is not None and site.ledger.soft_labels:
             shelf.save(site.ledger.soft_labels, folder)
         store = Store(folder / CHECKPOINT if folder is not None and config.checkpoint.every else None)
         with _engine(config, site, store, given) as engine:
-            return _rounds(config, folder, site, source, spec, engine, store, progress)
+            return _rounds(config, folder, site, header, server.begin(spec, model), engine, store, progress)
 
 
 @contextmanager
@@ -308,14 +312,14 @@ def _rounds(
     config: RunConfig,
     folder: Path | None,
     site: Site,
-    source: sources.Source,
-    spec: Spec,
+    header: dict[str, Any],
+    first: State,
     engine: Engine,
     store: Store,
     progress: Progress | None,
 ) -> Result:
     began = time.perf_counter()
-    start = _begin(config, folder, site, source, spec, store)
+    start = _begin(config, folder, site, header, first, store)
     state, lines, doors, writer = start.state, start.before.rounds, start.before.doors, start.writer
     with closing(writer) if writer is not None else nullcontext():
         clock = time.perf_counter()
@@ -366,10 +370,9 @@ class _Start:
 
 
 def _begin(
-    config: RunConfig, folder: Path | None, site: Site, source: sources.Source, spec: Spec, store: Store
+    config: RunConfig, folder: Path | None, site: Site, header: dict[str, Any], first: State, store: Store
 ) -> _Start:
-    header = evidence.header(config, site, source, spec)
-    fresh = _Start(server.begin(spec, site.net(spec).initial()), record.Run(header))
+    fresh = _Start(first, record.Run(header))
     if folder is None:
         return fresh
     restored = checkpoint.load(folder / CHECKPOINT, store) if config.checkpoint.every else None

@@ -39,6 +39,7 @@ FLAGS = {
     "clients": "partition.clients",
     "model": "model.name",
     "head": "model.head",
+    "weights": "model.weights",
     "epochs": "local.epochs",
     "batch": "local.batch",
     "lr": "local.lr",

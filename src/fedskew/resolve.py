@@ -10,12 +10,16 @@ from typing import Any
 
 import torch
 
+from fedskew import tree
 from fedskew.config import PARTITION_NEEDS, Engine, Partition, RunConfig
 from fedskew.data.sources import Source
 from fedskew.errors import UserError
 from fedskew.models import registry as networks
+from fedskew.models import weights
+from fedskew.models.net import Net
+from fedskew.run_folder import WEIGHTS
 from fedskew.sections import Noise
-from fedskew.types import Spec
+from fedskew.types import Spec, Tree
 
 
 def partition_options(wanted: Partition) -> dict[str, Any]:
@@ -69,3 +73,13 @@ def spec(config: RunConfig, source: Source) -> Spec:
                 f"model.args.vocab is {args['vocab']}, but the data has {source.vocab} tokens; leave it out"
             )
     return Spec(name, args)
+
+
+def first_model(config: RunConfig, net: Net, again: bool) -> tuple[Tree, dict[str, Any]]:
+    """(what the first round starts from, where it is from); a run that goes on `again` does not need the file."""
+    if config.model.weights is None or again:
+        return net.initial(), {}
+    path = Path(config.model.weights).expanduser()
+    found = weights.read(path / WEIGHTS if path.is_dir() else path)
+    model, with_head = weights.fitted(found, net.initial(), net.head, str(path))
+    return model, {"weights_sha256": tree.digest(model), "head_from_file": with_head}

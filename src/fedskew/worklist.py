@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from fedskew import experiment, names, record
 from fedskew.data import files
 from fedskew.data.sources import Source
 from fedskew.errors import UserError, nearest
+from fedskew.models import weights
 from fedskew.parts.measures import Seen, confident_joint
 from fedskew.types import Shard, Spec, Tree
 from fedskew.work.annotate import Shelf
@@ -54,13 +53,13 @@ class Suspect:
     expected_errors_next_50: float
 
 
-def rank(site: Site, spec: Spec, weights: Tree, client: int) -> list[Suspect]:
+def rank(site: Site, spec: Spec, model: Tree, client: int) -> list[Suspect]:
     """All samples of a client, the most suspicious first: by `error_probabilities`."""
     shard = site.shards.shard(client, site.x)
     if not len(shard):
         return []
     with one_thread():
-        logits = _logits(site, spec, weights, shard)
+        logits = _logits(site, spec, model, shard)
     if not logits.isfinite().all():
         raise UserError(f"the weights give numbers for client {client} that are not finite; take those of another run")
     p = logits.softmax(1)
@@ -81,12 +80,12 @@ def rank(site: Site, spec: Spec, weights: Tree, client: int) -> list[Suspect]:
     return [Suspect(place, *row) for place, row in enumerate(rows, 1)]
 
 
-def _logits(site: Site, spec: Spec, weights: Tree, shard: Shard) -> Tensor:
+def _logits(site: Site, spec: Spec, model: Tree, shard: Shard) -> Tensor:
     """Of plain evaluation, whatever training adjusts; float64 [n, classes]."""
     net = site.net(spec)
-    weights = {name: t.to(net.device) for name, t in weights.items()}
+    model = {name: t.to(net.device) for name, t in model.items()}
     batches = (site.view.eval(shard.x[rows].to(net.device)) for rows in shard.index.split(site.score_batch))
-    return torch.cat([net.frozen(weights, x).logits.cpu().double() for x in batches])
+    return torch.cat([net.frozen(model, x).logits.cpu().double() for x in batches])
 
 
 def error_probabilities(p: Tensor, y: Tensor) -> Tensor:
@@ -156,10 +155,7 @@ def load_weights(site: Site, spec: Spec, path: Path) -> Tree:
             f"there are no weights in '{path}': a run writes them when it ends, if it has one model for all; "
             "wait for it, or name another file with --weights"
         )
-    try:
-        found = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"'{path}' is damaged or no file of weights ({error})") from None
+    found = weights.read(path)
     wanted = site.net(spec).initial()
     for name in sorted(wanted.keys() | found.keys()):
         shapes = [list(tree[name].shape) if name in tree else "missing" for tree in (found, wanted)]

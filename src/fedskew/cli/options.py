@@ -53,6 +53,7 @@ training = _together(
     setting("--lr", "Local learning rate.", "0.01", float),
     setting("--model", "A network's name, or your own as module:function.", "auto"),
     setting("--head", "The head of your own network, if it is not the last linear layer.", "none"),
+    setting("--weights", "Start from these: a .safetensors or .pt file, or a run's folder.", "random"),
     setting("--augment", "What is done to training images.", "none"),
     setting("--target", "Count the rounds to this accuracy, 0 to 1.", "none", float),
     setting("--engine", "pool, inline, wire or ray; all give the same bits.", "pool"),

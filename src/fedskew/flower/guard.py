@@ -31,6 +31,7 @@ WORDS = frozenset(
             "noise.annotator.share",
         ),
         *("model.name", "model.head", "engine.name", "engine.device", "engine.precision"),
+        "model.weights",  # a file of the coordinator's; nothing here reads it
     }
 )
 OPTIONS, ARGUMENTS = "data.options.", "model.args."

@@ -1,0 +1,84 @@
+"""Runs that start from weights of a file: where they come from, what the record says, and that mistakes cost nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedskew import configure, experiment, record, tree
+from fedskew.errors import UserError
+from fedskew.flower import guard
+from fedskew.flower.settings import Rules
+from tests.commands import complaint, succeed
+from tests.contract import harness
+
+QUICK = ["--engine", "inline", "--rounds", "1", "--clients", "2", "--epochs", "1", "--model", "mlp"]
+
+
+def test_a_run_without_rounds_ends_with_the_weights_it_started_from(tmp_path: Path) -> None:
+    first = harness.finish(harness.config(rounds=1), out=tmp_path / "first")
+    same = harness.finish(harness.config(rounds=0, weights=str(tmp_path / "first")))
+    assert same.end["weights_sha256"] == first.end["weights_sha256"]
+    assert same.header["model"]["weights_sha256"] == first.end["weights_sha256"]
+    assert same.header["model"]["head_from_file"]
+    assert same.header["config"]["model"]["weights"] == "first"
+
+
+@pytest.mark.parametrize("engine", ["pool", "wire"])
+def test_all_engines_start_from_the_file(tmp_path: Path, engine: str) -> None:
+    harness.finish(harness.config("fedprox", rounds=1), out=tmp_path / "first")
+    inline, other = (
+        harness.finish(harness.config(rounds=2, weights=str(tmp_path / "first"), engine=name))
+        for name in ("inline", engine)
+    )
+    plain = harness.finish(harness.config(rounds=2))
+    assert inline.end["weights_sha256"] == other.end["weights_sha256"] != plain.end["weights_sha256"]
+
+
+def test_resume_needs_the_file_only_until_the_first_checkpoint(tmp_path: Path) -> None:
+    harness.finish(harness.config("fedprox", rounds=1), out=tmp_path / "first")
+    (tmp_path / "first" / "weights.safetensors").rename(tmp_path / "w.safetensors")
+    wanted = harness.config(rounds=2, weights=str(tmp_path / "w.safetensors"))
+    whole = harness.finish(wanted)
+    harness.finish(wanted.model_copy(update={"rounds": 1}), out=tmp_path / "run")
+    (tmp_path / "w.safetensors").unlink()
+    gone_on = experiment.resume(tmp_path / "run", given=harness.given(), rounds=2)
+    assert gone_on.end["weights_sha256"] == whole.end["weights_sha256"]
+    assert "weights_sha256" in record.read(tmp_path / "run").header["model"]
+
+
+def test_other_classes_get_a_fresh_head(tmp_path: Path) -> None:
+    succeed("run", *QUICK, "--out", tmp_path / "first")
+    held = load_file(tmp_path / "first" / "weights.safetensors")
+    few = {name: t[:3] if name.startswith("head.") else t for name, t in held.items()}
+    torch.save(few, tmp_path / "three.pt")
+    succeed("run", *QUICK, "--weights", tmp_path / "three.pt", "--out", tmp_path / "second")
+    header = record.read(tmp_path / "second").header
+    assert not header["model"]["head_from_file"]
+    assert str(tmp_path) not in str(header)
+
+
+def test_a_mistake_is_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "bad.pt").write_bytes(b"nonsense")
+    torch.save({"head.weight": torch.zeros(2, 2)}, tmp_path / "other.pt")
+    for name, said in {
+        "bad.pt": "is damaged or no file of weights",
+        "none.pt": "is damaged or no file of weights (",
+        "other.pt": "do not fit the network: 'trunk.1.weight' is missing in the file",
+        ".": "weights.safetensors' is damaged or no file of weights",
+    }.items():
+        assert said in complaint("run", *QUICK, "--weights", tmp_path / name, "--out", out)
+        assert not out.exists()
+
+
+def test_a_site_reads_no_file_that_a_coordinator_starts_from() -> None:
+    config = configure(weights="/etc/passwd", model="mlp")
+    guard.check_config(config, Rules(), {"site": 0}, given=False)
+    site, _, spec = experiment.prepare(config, harness.given())
+    assert tree.digest(site.net(spec).initial())
+    with pytest.raises(UserError, match="damaged or no file of weights"):
+        harness.finish(config)

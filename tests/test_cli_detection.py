@@ -78,6 +78,8 @@ def test_many_seeds_and_other_indicators() -> None:
     assert sum(votes for _, votes in found["sets"]) == 100
     raw = json.loads(succeed("detect", "run", "--no-normalise", "--covariance", "diag", "--json"))
     assert raw["fits"]["indicator"] == "raw cells" and raw["options"]["covariance"] == "diag"
+    other = json.loads(succeed("detect", "run", "--indicator", "confidence", "--component", "norm", "--json"))
+    assert other["fits"]["indicator"] == "confidence" and other["options"]["component"] == "norm"
 
 
 def test_an_earlier_detection() -> None:

@@ -1,4 +1,4 @@
-"""Runs that start from weights of a file: where they come from, what the record says, and that mistakes cost nothing."""
+"""Runs that start from weights of a file: what the record says of them, and that mistakes cost nothing."""
 
 from __future__ import annotations
 

@@ -120,7 +120,9 @@ def test_commands(command: str) -> None:
 
 def test_a_run_starts_from_the_weights_of_another() -> None:
     for command in COMMANDS[-2:]:
-        succeed(*shlex.split(command)[1:], "--engine", "inline", *(["--out", "second"] if "--weights" in command else ()))
+        succeed(
+            *shlex.split(command)[1:], "--engine", "inline", *(["--out", "second"] if "--weights" in command else ())
+        )
     first, second = fedskew.load("runs/first"), fedskew.load("second")
     assert first.end is not None
     assert second.header["model"]["weights_sha256"] == first.end["weights_sha256"]

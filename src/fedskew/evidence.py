@@ -22,7 +22,12 @@ from fedskew.work.loop import Done, Engine
 from fedskew.work.site import Site
 
 #: where a configuration names files
-_PATHS = {"data": ("dir",), "partition": ("lists",), "model": ("weights",), "noise": ("labels", "matrix", "soft_labels")}
+_PATHS = {
+    "data": ("dir",),
+    "partition": ("lists",),
+    "model": ("weights",),
+    "noise": ("labels", "matrix", "soft_labels"),
+}
 #: a path that is not meant from the data folder on
 _OUTSIDE = re.compile(r"/|~|\.\.?/")
 _WITHIN = re.compile(rf"(^|[=:,])((?:{_OUTSIDE.pattern})[^=:,]*)")

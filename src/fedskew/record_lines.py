@@ -185,6 +185,7 @@ class DetectionOptions(TypedDict):
     noisy: Number
     exclude: list[Count]
     simulations: Count
+    component: NotRequired[Literal["sum", "norm"]]
 
 
 @_lenient

@@ -59,6 +59,14 @@ def test_noisy_is_the_component_with_the_larger_sum() -> None:
         assert found.centres[1].sum() > found.centres[0].sum()
 
 
+def test_the_noisy_component_has_the_larger_sum_or_as_the_paper_says_the_larger_norm() -> None:
+    # centres (1, 0), with sum 1 and norm 1, and (0.6, 0.6), with sum 1.2 and norm 0.85
+    around = np.random.default_rng(0).normal(0, 0.01, (12, 2))
+    rows = around + np.repeat([[1.0, 0.0], [0.6, 0.6]], 6, axis=0)
+    assert mixture.vote(rows, component="sum").noisy.tolist() == [False] * 6 + [True] * 6
+    assert mixture.vote(rows, component="norm").noisy.tolist() == [True] * 6 + [False] * 6
+
+
 def test_equal_rows_make_nobody_noisy() -> None:
     rows = np.full((8, 3), 0.25)
     assert not mixture.split(rows, 0).noisy.any()

@@ -91,9 +91,7 @@ def test_a_network_by_another_hand_goes_by_order_and_gives_the_same_features(
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.normal_()
             module.running_var.uniform_(0.5, 2)
-    state = OrderedDict(
-        (name, t) for name, t in theirs.state_dict().items() if counters or "num_batches" not in name
-    )
+    state = OrderedDict((name, t) for name, t in theirs.state_dict().items() if counters or "num_batches" not in name)
     torch.save(state if inside is None else {inside: state, "epoch": 90}, tmp_path / "w.pth")
     ours = net("resnet18-imagenet", size=64)
     model, with_head = weights.fitted(weights.read(tmp_path / "w.pth"), ours.initial(), ours.head, "w")

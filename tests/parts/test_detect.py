@@ -174,6 +174,23 @@ def test_losses_are_plain_cross_entropy_of_the_received_model() -> None:
     assert found.features.shape == (6, measures.DIRECTIONS)
 
 
+def test_indicators_may_be_measured_on_varied_samples_the_same_ones_whenever_it_is_asked() -> None:
+    local = client((4, 2, 0), x=torch.zeros(6, 3))
+    plain, varied, again = (measures.look(replace(local), each).losses for each in (False, True, True))
+    assert (varied != plain).any() and torch.equal(varied, again)
+    told = [Detect(view=view).ask(replace(local))[0]["cells/mean"] for view in ("plain", "varied")]
+    assert told[0][:2].tolist() == pytest.approx([math.log(3)] * 2)
+    assert told[1][0] == pytest.approx(float(varied[:4].mean()))
+
+
+def test_one_number_indicators_by_hand() -> None:
+    # the probability of the observed label is .9 and .3, the greatest .9 and .7
+    found = measures.scalars(seen([0, 0], [[0.9, 0.1], [0.3, 0.7]]))
+    assert float(found["confidence"]) == pytest.approx(0.6)
+    assert float(found["certainty"]) == pytest.approx(0.8)
+    assert float(found["loss"]) == pytest.approx(-(math.log(0.9) + math.log(0.3)) / 2)
+
+
 def test_confident_joint_by_hand() -> None:
     # mean own probability: class 0 (.9 + .6 + .3)/3 = .6, class 1 .8. The third sample of class 0 is surely a 1 (.85);
     # the second is at the threshold of its own class; the sample of class 1 at its own

@@ -140,7 +140,7 @@ def test_other_doors_are_not_detections(tmp_path: Path) -> None:
         ({"options": {"seeds": 0}}, "detection: seeds is 0 and must be at least 1"),
         (
             {"indicator": "height"},
-            "detection: indicator 'height' is unknown; there are cells, raw cells, loss, confidence, lid",
+            "detection: indicator 'height' is unknown; there are cells, raw cells, loss, confidence, certainty, lid",
         ),
     ],
 )

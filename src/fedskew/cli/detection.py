@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--seeds", type=int, help="Fits that vote.  [as in the run]")
 @click.option("--covariance", type=click.Choice(["full", "diag"]), help="Of the mixture.  [as in the run]")
+@click.option("--component", type=click.Choice(["sum", "norm"]), help="The noisy one is larger by it.  [as in the run]")
 @click.option("--exclude-class", "exclude", multiple=True, metavar="CLASS", help="Leave a class out; may be repeated.")
 @click.option("--level", type=float, help="Of the test whether it is chance.  [as in the run]")
 @click.option(
     "--indicator",
-    type=click.Choice(["cells", "loss", "confidence", "lid"]),
+    type=click.Choice(["cells", "loss", "confidence", "certainty", "lid"]),
     default="cells",
     help="What single fits are made of: losses per class, or one number per client.  [cells]",
 )

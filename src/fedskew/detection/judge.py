@@ -34,7 +34,8 @@ LEARNED = 0.7
 class Options:
     """How to judge. `min_count`: cells with fewer samples are treated as missing; `exclude`: classes left out.
 
-    `suspect` and `noisy` are the probabilities from which on a client has that status.
+    `suspect` and `noisy` are the probabilities from which on a client has that status. `component`: by which measure of
+    its centre the noisy one of the vote is larger.
     """
 
     seeds: int = 9
@@ -45,10 +46,13 @@ class Options:
     noisy: float = 0.8
     exclude: tuple[int, ...] = ()
     simulations: int = 499
+    component: mixture.Component = "sum"
 
     def __post_init__(self) -> None:
         if self.covariance not in ("full", "diag"):
             raise UserError(f"detection: covariance is '{self.covariance}' and must be 'full' or 'diag'")
+        if self.component not in ("sum", "norm"):
+            raise UserError(f"detection: component is '{self.component}' and must be 'sum' or 'norm'")
         for name in ("seeds", "simulations"):
             if getattr(self, name) < 1:
                 raise UserError(f"detection: {name} is {getattr(self, name)} and must be at least 1")
@@ -145,7 +149,7 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
         few = f"{len(usable.clients)} clients with usable losses are too few to judge, which takes {FEWEST_CLIENTS}"
         return _insufficient(cells, [*usable.warnings, few], options)
     matrix = normalised(filled(usable.mean)[0])
-    vote = mixture.vote(matrix, options.seeds, options.covariance)
+    vote = mixture.vote(matrix, options.seeds, options.covariance, options.component)
     voted = _spread_out(vote.noisy, usable.clients, total) == 1
     sets = [(tuple(usable.clients[list(members)].tolist()), votes) for members, votes in vote.sets]
     if no_better_than_guessing(cells, options):

@@ -12,6 +12,8 @@ from scipy.special import logsumexp
 from fedskew.errors import UserError
 
 Covariance = Literal["full", "diag"]
+#: which component is the noisy one: that whose centre has the larger sum (FedNoRo's code), or norm (its text)
+Component = Literal["sum", "norm"]
 
 RIDGE = 1e-6
 TOLERANCE = 1e-3
@@ -44,7 +46,7 @@ class Gaussians:
 
 @dataclass(frozen=True)
 class Split:
-    """Who falls into the component with the larger sum of its centre; nobody, if one component is empty."""
+    """Who falls into the component with the larger centre; nobody, if one component is empty."""
 
     noisy: np.ndarray
     log_likelihood: float
@@ -65,13 +67,13 @@ def split(matrix: np.ndarray, seed: int, covariance: Covariance = "full") -> Spl
     return _fit(matrix, start(matrix, seed), covariance)
 
 
-def vote(matrix: np.ndarray, seeds: int = 9, covariance: Covariance = "full") -> Vote:
+def vote(matrix: np.ndarray, seeds: int = 9, covariance: Covariance = "full", component: Component = "sum") -> Vote:
     """One fit per seed 0, 1, ...; the set found most often wins, and of equals the one that the lowest seed found."""
     if seeds < 1:
         raise UserError(f"detection with {seeds} seeds cannot vote; take at least 1")
     votes: dict[tuple[int, ...], int] = {}
     for label, times in _starts(matrix, seeds):
-        found = tuple(np.flatnonzero(_fit(matrix, label, covariance).noisy).tolist())
+        found = tuple(np.flatnonzero(_fit(matrix, label, covariance, component).noisy).tolist())
         votes[found] = votes.get(found, 0) + times
     sets = sorted(votes.items(), key=lambda found: -found[1])
     noisy = np.zeros(len(matrix), dtype=bool)
@@ -109,9 +111,10 @@ def _starts(matrix: np.ndarray, seeds: int) -> list[tuple[np.ndarray, int]]:
     return list(drawn.values())
 
 
-def _fit(matrix: np.ndarray, label: np.ndarray, covariance: Covariance) -> Split:
+def _fit(matrix: np.ndarray, label: np.ndarray, covariance: Covariance, component: Component = "sum") -> Split:
     found, log_likelihood = em(matrix, np.eye(2)[label], covariance)
-    order = np.argsort(found.centres.sum(axis=1), kind="stable")
+    size = found.centres.sum(axis=1) if component == "sum" else np.linalg.norm(found.centres, axis=1)
+    order = np.argsort(size, kind="stable")
     noisy = found.log_joint(matrix).argmax(axis=1) == order[1]
     if noisy.all():
         noisy = np.zeros_like(noisy)

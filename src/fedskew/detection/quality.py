@@ -11,7 +11,7 @@ import numpy as np
 from fedskew.detection import mixture
 from fedskew.detection.cells import Cells, filled, normalised
 
-Indicator = Literal["cells", "raw cells", "loss", "confidence", "lid"]
+Indicator = Literal["cells", "raw cells", "loss", "confidence", "certainty", "lid"]
 
 #: the rows of Table 3
 TABLE: dict[str, Indicator] = {
@@ -92,4 +92,4 @@ def _measured(
         return rows, normalised(matrix) if indicator == "cells" else matrix
     values = np.array([scalars.get(k, {}).get(indicator, np.nan) for k in range(clients)])
     rows = np.flatnonzero(np.isfinite(values))
-    return rows, values[rows, None] * (-1 if indicator == "confidence" else 1)
+    return rows, values[rows, None] * (-1 if indicator in ("confidence", "certainty") else 1)

@@ -39,6 +39,9 @@ CARD = Card(
         "gate": "whether 'is anybody noisy at all?' is asked first; False splits any federation in two, as published",
         "seeds": "fits of the mixture that vote",
         "covariance": "of the mixture's components",
+        "component": "by which measure of its centre the mixture's noisy component is larger: 'sum' as in the code, or "
+        "the paper's 'norm'",
+        "view": "whether indicators are measured on 'plain' samples, or on 'varied' ones as in the code",
         "redetect": "detect again every so many rounds",
         "patience": "equal verdicts in a row after which a client's status changes",
         "epsilon": "privacy of the indicators per detection; None: they travel as they are",
@@ -52,19 +55,19 @@ CARD = Card(
         "The detection asks first whether anybody is noisy (the published one splits clean federations, too); where "
         "nobody is, the second stage is fedla. gate=False is as published.",
         "The mixture is our own, with nine votes as in the code; the paper fits once.",
-        "Indicators are measured on plain samples; the code measures on randomly varied ones.",
+        "Indicators are measured on plain samples; the code measures on randomly varied ones: view='varied'.",
         "The KL goes from the teacher to the student, and lam starts at a e^-5: the code; the paper has the arguments "
         "exchanged and lam starting at 0.",
         "The distance is the sum of per-tensor norms, batch-norm statistics included: the code; counters never enter.",
         "Classes that a client lacks are left out of the KL without renormalising the teacher, which is the code's "
         "gradient; the value shown is renormalised.",
-        "The noisy component is the one with the larger sum of means: the code; the paper says norm.",
+        "The noisy component is the one with the larger sum of means: the code; the paper says norm: component='norm'.",
     ),
     cost="in the second stage one more forward pass per step on noisy clients; one pass over the data at the door; the "
     "server compares every noisy with every clean model",
     travels="as fedavg; at the door per class a mean loss, its standard error and a bucket of counts up, and, without "
     "epsilon, what the page of the detection shows (a matrix of confusions; per predicted class feature means, "
-    "variances and a bucket of counts; the client's mean loss, confidence and LID); a client's lam down. The server "
+    "variances and a bucket of counts; the client's mean loss, confidences and LID); a client's lam down. The server "
     "sees single models: not for secure aggregation",
     lost_reply="tolerated; a client that does not answer at the door stays of unknown status and is treated as clean",
 )
@@ -86,6 +89,8 @@ def fednoro(
     gate: bool = True,
     seeds: AtLeastOne = 9,
     covariance: Literal["full", "diag"] = "full",
+    component: Literal["sum", "norm"] = "sum",
+    view: Literal["plain", "varied"] = "plain",
     redetect: AtLeastOne | None = None,
     patience: AtLeastOne = 2,
     epsilon: Positive | None = None,
@@ -96,7 +101,7 @@ def fednoro(
     fit = PriorCrossEntropy() if la else CrossEntropy()
     weigh = None if distance is None else DistanceAware(distance, buffers, soft)
     aware = Aggregate() if weigh is None else Aggregate(weigh, statistics="weights")
-    detect = Detect(seeds, covariance, gate, patience, epsilon, delta, clip, joint_noise)
+    detect = Detect(seeds, covariance, gate, patience, epsilon, delta, clip, joint_noise, view, component)
     denoise = stage(
         entries=(detect,),
         every=redetect,

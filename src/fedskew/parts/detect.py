@@ -14,6 +14,7 @@ from torch import Tensor
 from fedskew.detection import privacy, shift
 from fedskew.detection.dossier import Dossier
 from fedskew.detection.judge import DEFAULTS, Judgement, Options
+from fedskew.detection.mixture import Component
 from fedskew.errors import UserError
 from fedskew.parts import measures
 from fedskew.parts.protocol import Cover, Entry, Settled
@@ -32,6 +33,8 @@ class Detect(Entry):
     in two, as published. Asked again, a client's status changes after `patience` equal verdicts.
     With `epsilon`, only privatised cells travel: (epsilon, delta) per detection, losses cut at `clip`. Without it the
     matrix of confusions may travel with normal noise, for which nothing is claimed: its thresholds are data, too.
+    Samples are measured as they are, or in a `view` that varies them as in training does; of the mixture's components
+    the noisy one is that with the larger sum, or norm, of its centre.
     """
 
     asks: ClassVar[bool] = True
@@ -46,6 +49,8 @@ class Detect(Entry):
     delta: float = 1e-5
     clip: float = 5.0
     joint_noise: float = 0.0
+    view: Literal["plain", "varied"] = "plain"
+    component: Component = "sum"
 
     @property
     def cover(self) -> Cover | None:
@@ -53,12 +58,13 @@ class Detect(Entry):
 
     def _options(self) -> Options:
         """As published, one sample is enough for a cell."""
-        return Options(self.seeds, self.covariance, min_count=DEFAULTS.min_count if self.gate else 1)
+        fewest = DEFAULTS.min_count if self.gate else 1
+        return Options(self.seeds, self.covariance, min_count=fewest, component=self.component)
 
     def ask(self, local: Local) -> tuple[Tree, Tree]:
         if not len(local.shard):
             return {}, local.facts
-        seen, classes = measures.look(local), local.task.classes
+        seen, classes = measures.look(local, self.view == "varied"), local.task.classes
         if self.epsilon is not None:
             sigma = privacy.noise_scale(self.epsilon, self.delta)
             told = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, local.hide)}

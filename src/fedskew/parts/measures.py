@@ -30,11 +30,14 @@ class Seen:
     features: Tensor
 
 
-def look(local: Local) -> Seen:
-    """One pass over the shard in evaluation; plain cross-entropy on raw logits, whatever training adjusts."""
+def look(local: Local, varied: bool = False) -> Seen:
+    """One pass over the shard in evaluation; plain cross-entropy on raw logits, whatever training adjusts.
+
+    Samples are as they are, or `varied` at random as in training.
+    """
     directions: Tensor | None = None
     y, logits, features = [], [], []
-    for out, labels, _ in local.scan(local.weights):
+    for out, labels, _ in local.scan(local.weights, varied=varied):
         if directions is None:  # the same for everybody, so that what travels can be compared
             rng = seeds.generator(0, "directions")
             directions = torch.randn((out.features.shape[1], DIRECTIONS), generator=rng, device=rng.device)
@@ -87,11 +90,12 @@ def private_cells(seen: Seen, classes: int, clip: float, sigma: float, hide: Cal
 
 
 def scalars(seen: Seen, k: int = 20) -> Tree:
-    """FedNoRo's one-number indicators (table 3): loss, confidence in the observed label, dimension."""
+    """FedNoRo's one-number indicators (table 3): loss, confidence in the observed label or in any, dimension."""
     p = seen.probabilities
     return {
         "loss": seen.losses.mean(),
         "confidence": p.gather(1, seen.y[:, None]).double().mean(),
+        "certainty": p.amax(1).double().mean(),
         "lid": functional.lid(p, k).double().mean(),
     }
 

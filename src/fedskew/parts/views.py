@@ -60,6 +60,7 @@ class Local:
     round: Round
     task: Task
     view: Callable[[Tensor], Tensor]
+    varied: Callable[[Tensor, torch.Generator], Tensor]
     train: str
     purpose: tuple[int | str, ...]
     secret: bytes = b""
@@ -84,16 +85,16 @@ class Local:
         """The received weights that are trained in this stage."""
         return tree.only(self.weights, self.net.trainable(self.train))
 
-    def samples(self, at: Tensor) -> tuple[Tensor, Tensor]:
-        """Samples, as a network sees them in evaluation, and their labels, at these positions in the shard."""
-        device = self.net.device
-        return self.view(self.shard.x.index_select(0, self.shard.index[at]).to(device)), self.shard.y[at].to(device)
+    def samples(self, at: Tensor, varied: bool = False) -> tuple[Tensor, Tensor]:
+        """Samples, as a network sees them in evaluation or `varied` as in training, and labels, at these positions."""
+        x = self.shard.x.index_select(0, self.shard.index[at]).to(self.net.device)
+        return self.varied(x, self.rng) if varied else self.view(x), self.shard.y[at].to(self.net.device)
 
-    def scan(self, weights: Tree, batch: int = 500) -> Iterator[tuple[Output, Tensor, Tensor]]:
+    def scan(self, weights: Tree, batch: int = 500, varied: bool = False) -> Iterator[tuple[Output, Tensor, Tensor]]:
         """The whole shard through a frozen network in chunks: (outputs, labels, positions in the shard)."""
         for start in range(0, len(self.shard), batch):
             at = torch.arange(start, min(start + batch, len(self.shard)), device=self.shard.y.device)
-            x, y = self.samples(at)
+            x, y = self.samples(at, varied)
             yield self.net.frozen(weights, x), y, at
 
     def under(self, prefix: str) -> Local:

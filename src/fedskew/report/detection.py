@@ -156,7 +156,7 @@ def detect(
     for door in opened:
         findings.append(_judged(door, given, sites, findings[-1].judgement.reference if findings else None))
     shown = findings[len(opened) - 1 if which is None else which - 1]
-    if indicator not in ("cells", "raw cells") and not shown.scalars:
+    if indicator not in ("cells", "raw cells") and not any(indicator in each for each in shown.scalars.values()):
         raise UserError(f"the record holds no '{indicator}' of any client; take indicator 'cells', which it holds")
     used = shown.judgement.options
     left = shown.cells.count >= used.min_count

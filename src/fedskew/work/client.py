@@ -218,6 +218,7 @@ def _local(site: Site, sent: Broadcast, keep: Keep, shard: Shard, net: Net, part
         round=sent.round,
         task=site.plan.task,
         view=site.view.eval,
+        varied=site.view.train,
         train=stage.train,
         purpose=(site.plan.seed, part.name, sent.turn, sent.client),
         secret=site.secret,

@@ -63,6 +63,7 @@ def client(
         round=ROUND,
         task=Task(len(counts), (x.shape[1],), 2),
         view=lambda x: x,
+        varied=lambda x, rng: x + torch.randint(1, 9, x.shape, generator=rng),
         train="",
         purpose=(0, "part", 3, 0),
     )

@@ -59,7 +59,7 @@ def test_a_report_needs_no_torch() -> None:
 
 def test_the_defaults_in_the_help_are_those_of_the_configuration() -> None:
     default = configuration.RunConfig()
-    words = {None: ("none", "everyone", "one per core")}
+    words = {None: ("none", "everyone", "one per core", "random")}
     checked = 0
     for option in main.commands["run"].params:
         if option.name in face.FLAGS and isinstance(option, click.Option) and option.help and option.help.endswith("]"):

@@ -50,6 +50,14 @@ def test_resume_needs_the_file_only_until_the_first_checkpoint(tmp_path: Path) -
     assert "weights_sha256" in record.read(tmp_path / "run").header["model"]
 
 
+def test_a_file_is_also_looked_for_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = harness.finish(harness.config(rounds=1), out=tmp_path / "first")
+    (tmp_path / "first" / "weights.safetensors").rename(tmp_path / "w.safetensors")
+    monkeypatch.setenv("FEDSKEW_DATA", str(tmp_path))
+    same = harness.finish(harness.config(rounds=0, weights="w.safetensors"))
+    assert same.end["weights_sha256"] == first.end["weights_sha256"]
+
+
 def test_other_classes_get_a_fresh_head(tmp_path: Path) -> None:
     succeed("run", *QUICK, "--out", tmp_path / "first")
     held = load_file(tmp_path / "first" / "weights.safetensors")

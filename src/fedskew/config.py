@@ -119,7 +119,7 @@ class Model(Section):
     name: str = "auto"
     args: dict[str, Annotated[Scalar | list[Scalar], PlainValidator(_scalar_or_list)]] = Field(default_factory=dict)
     head: str | None = None
-    #: A file to start from, or a run's folder; None: random weights.
+    #: A file, here or in the data folder, or a run's folder to start from; None: random weights.
     weights: str | None = None
 
 

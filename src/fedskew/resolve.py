@@ -41,10 +41,15 @@ def partition_options(wanted: Partition) -> dict[str, Any]:
 
 def noise(config: RunConfig) -> Noise:
     """The noise with the files that it names looked up in the data folder, if they are not found as they are named."""
-    folder = config.data.dir or os.environ.get("FEDSKEW_DATA") or "."
     named = {key: getattr(config.noise, key) for key in ("labels", "soft_labels", "matrix")}
-    found = {key: str(Path(folder, path)) for key, path in named.items() if path and not Path(path).exists()}
-    return config.noise.model_copy(update={key: path for key, path in found.items() if Path(path).exists()})
+    return config.noise.model_copy(update={key: str(_found(path, config)) for key, path in named.items() if path})
+
+
+def _found(path: str, config: RunConfig) -> Path:
+    """Where a file lies: as it is named, else in the data folder."""
+    here = Path(path).expanduser()
+    there = Path(config.data.dir or os.environ.get("FEDSKEW_DATA") or ".", path)
+    return there if there.exists() and not here.exists() else here
 
 
 def check_engine(wanted: Engine) -> None:
@@ -79,7 +84,7 @@ def first_model(config: RunConfig, net: Net, again: bool) -> tuple[Tree, dict[st
     """(what the first round starts from, where it is from); a run that goes on `again` does not need the file."""
     if config.model.weights is None or again:
         return net.initial(), {}
-    path = Path(config.model.weights).expanduser()
+    path = _found(config.model.weights, config)
     found = weights.read(path / WEIGHTS if path.is_dir() else path)
     model, with_head = weights.fitted(found, net.initial(), net.head, str(path))
     return model, {"weights_sha256": tree.digest(model), "head_from_file": with_head}

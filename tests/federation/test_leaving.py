@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Message
 
 from fedskew import config as configuration
+from fedskew.experiment import Result
 from fedskew.federation import folder, training
 from fedskew.flower.client import client_app
 from fedskew.flower.messages import unpack
@@ -67,6 +68,30 @@ def test_the_list_is_what_leaves_each_site_tensor_for_tensor(method: str, office
         for update, turn in zip(sent[number], said, strict=True):
             assert [Leaf(**leaf | {"shape": tuple(leaf["shape"])}) for leaf in turn["leaves"]] == list(leaves(update))
             assert turn["metrics"] == list(update.metrics)
+
+
+def test_a_federation_starts_from_a_file_that_only_the_coordinator_reads(
+    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(out: str, rounds: int, **asked: Any) -> Result:
+        config = training.configure(
+            folder.coordinator(office), method="fedavg", model="mlp", rounds=rounds, batch=8, epochs=1, **asked
+        )
+        values = {"config": configuration.dumps(config), "own-data": True, "score": "sites"}
+        nodes = {
+            n: node(client_app(), values, site=n, data=str(path), memory=str(tmp_path / out / f"m{n}"))
+            for n, path in enumerate(data)
+        }
+        return federate(Loopback(nodes), config, tmp_path / out, rules(values))
+
+    data = [made.table(tmp_path / f"{n}.csv", n) for n in range(3)]
+    first = trained("first", 1)
+    monkeypatch.chdir(tmp_path)
+    again = trained("again", 0, weights="first")
+    assert again.end["weights_sha256"] == first.end["weights_sha256"]
+    assert again.config.model.weights == str(tmp_path / "first")
+    onwards = trained("onwards", 1, weights="first")
+    assert onwards.end["weights_sha256"] not in (first.end["weights_sha256"], trained("fresh", 1).end["weights_sha256"])
 
 
 def test_the_head_has_all_classes_of_the_federation(office: Path, tmp_path: Path) -> None:

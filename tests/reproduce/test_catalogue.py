@@ -136,6 +136,12 @@ def test_other_data_forget_the_options_of_the_first() -> None:
     assert smoke.data.options == {} and smoke.partition.alpha == 0.1
 
 
+def test_only_the_paper_s_own_network_starts_from_its_weights() -> None:
+    (preset, _), *_ = find("fednoro/table2/isic-clean")
+    started = {scale: {cell.config.model.weights for cell in preset.cells(scale)} for scale in SCALES}
+    assert started == {"paper": {"resnet18-imagenet.pth"}, "small": {None}, "smoke": {None}}
+
+
 def test_a_cell_on_other_data_stands_in() -> None:
     (preset, _), *_ = find("fedlmd/table3/cifar100-lda-0.1")
     assert not preset.cells("paper")[0].stands_in and preset.cells("small")[0].stands_in

@@ -141,6 +141,7 @@ def stop(folder: Path) -> None:
 @options.setting("--batch", "Samples in a batch.", "file", int)
 @options.setting("--lr", "Local learning rate.", "file", float)
 @options.setting("--model", "A network's name.", "file")
+@options.setting("--weights", "Start from these: a .safetensors or .pt file, or a run's folder.", "random")
 @options.setting("--seed", "All randomness follows from it.", "file", int)
 @options.setting("--target", "Count the rounds to this accuracy, 0 to 1.", "none", float)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key, e.g. local.momentum=0.")

@@ -59,7 +59,12 @@ def configure(office: Coordinator, **asked: Any) -> RunConfig:
         raise UserError(f"'{path}' names no classes; set training.data.options.classes to all of them, with commas")
     offices.described(config.data.options, "data.options.")
     registry.build(config.method)
-    return config
+    return config if config.model.weights is None else _from_anywhere(config, Path(config.model.weights))
+
+
+def _from_anywhere(config: RunConfig, weights: Path) -> RunConfig:
+    """With weights that the server app, whose folder is another one, finds too."""
+    return config.model_copy(update={"model": config.model.model_copy(update={"weights": str(weights.resolve())})})
 
 
 class Training:
@@ -75,6 +80,8 @@ class Training:
         self._rules = _rules(office)
         if run_folder.holds_run(self.out):
             self._check_same()
+        elif config.model.weights is not None and not Path(config.model.weights).exists():
+            raise UserError(f"model.weights is '{config.model.weights}', and there is no such file or folder")
 
     def _check_same(self) -> None:
         from fedskew import experiment

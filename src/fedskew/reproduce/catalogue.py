@@ -20,7 +20,12 @@ from fedskew.reproduce.schema import STILL, Asked, File, Hyper, Scale, Settings,
 
 FILES = ("fedlmd", "fedvls", "fednoro")
 #: What naming another data set, partition, network or noise takes away from the last one.
-_FORGOTTEN = {"data": ("options",), "partition": ("alpha", "s", "k"), "model": ("args",), "noise": ("labels", "key")}
+_FORGOTTEN = {
+    "data": ("options",),
+    "partition": ("alpha", "s", "k"),
+    "model": ("args", "weights"),
+    "noise": ("labels", "key"),
+}
 #: Hyper-parameters that are the run's, and the section of its configuration that they stand in.
 _OF_THE_RUN = {"rounds": "", "epochs": "local"}
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedskew.detection.cells import Cells
+from fedskew.detection.explain import explain
 from fedskew.detection.judge import (
     STATUSES,
     Judgement,
@@ -14,7 +15,6 @@ from fedskew.detection.judge import (
     Reference,
     _verdict,
     against,
-    explain,
     hysteresis,
     judge,
     no_better_than_guessing,

@@ -89,7 +89,7 @@ class Reference:
         return "suspect" if probability >= self.suspect else "clean"
 
     def as_json(self) -> dict[str, Any]:
-        return _plain(vars(self) | {"groups": vars(self.groups)})
+        return plain(vars(self) | {"groups": vars(self.groups)})
 
     @classmethod
     def from_json(cls, written: dict[str, Any]) -> Reference:
@@ -127,11 +127,11 @@ class Judgement:
 
     def as_json(self) -> dict[str, Any]:
         """Plain lists and numbers; None stands for nan."""
-        return _plain(vars(self) | {"reference": self.reference.as_json(), "options": vars(self.options)})
+        return plain(vars(self) | {"reference": self.reference.as_json(), "options": vars(self.options)})
 
 
 @dataclass(frozen=True)
-class _Usable:
+class Usable:
     """The rows and columns that detection rests on, and what is to be said about the others."""
 
     clients: np.ndarray
@@ -143,14 +143,14 @@ class _Usable:
 
 def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement:
     """A function of its arguments. The seed is that of the simulated null only; the vote has seeds 0, 1, ..."""
-    usable = _usable(cells, options)
+    usable = usable_part(cells, options)
     total = len(cells.mean)
     if len(usable.clients) < FEWEST_CLIENTS:
         few = f"{len(usable.clients)} clients with usable losses are too few to judge, which takes {FEWEST_CLIENTS}"
         return _insufficient(cells, [*usable.warnings, few], options)
     matrix = normalised(filled(usable.mean)[0])
     vote = mixture.vote(matrix, options.seeds, options.covariance, options.component)
-    voted = _spread_out(vote.noisy, usable.clients, total) == 1
+    voted = spread_out(vote.noisy, usable.clients, total) == 1
     sets = [(tuple(usable.clients[list(members)].tolist()), votes) for members, votes in vote.sets]
     if no_better_than_guessing(cells, options):
         guessing = "the model is no better than guessing"
@@ -159,13 +159,13 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
     gain = mixture.bic(matrix, 1) - mixture.bic(matrix, 2)
     p = chance.p_value(usable.mean, usable.se, options.simulations, seed)
     found = levels(usable.mean, usable.se)
-    parted = groups(found.level, found.variance, _scale(usable.mean, cells.mean.shape[1]))
+    parted = groups(found.level, found.variance, scale_of(usable.mean, cells.mean.shape[1]))
     posterior = parted.posterior(found.level, found.variance)
     apart = parted.two >= BELIEVED and bool((posterior > 0.5).any())
     verdict = _verdict(p < options.level, apart, vote.share >= AGREED) if vote.noisy.any() else "none"
 
     def all_classes(values: np.ndarray) -> np.ndarray:
-        return _spread_out(values, usable.classes, cells.mean.shape[1])
+        return spread_out(values, usable.classes, cells.mean.shape[1])
 
     reference = Reference(
         verdict,
@@ -177,10 +177,10 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
         options.suspect,
         options.noisy,
     )
-    probability = _spread_out(parted.two * posterior, usable.clients, total)
+    probability = spread_out(parted.two * posterior, usable.clients, total)
     return Judgement(
         verdict=verdict,
-        noisy=_spread_out(posterior > 0.5, usable.clients, total) == 1 if verdict == "some" else np.zeros(total, bool),
+        noisy=spread_out(posterior > 0.5, usable.clients, total) == 1 if verdict == "some" else np.zeros(total, bool),
         voted=voted,
         vote_share=vote.share,
         bic=gain,
@@ -198,7 +198,7 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
 
 def no_better_than_guessing(cells: Cells, options: Options = DEFAULTS) -> bool:
     """Whether the losses of classes, at the quarter of clients with the lowest, are as high as a blind guess has."""
-    usable = _usable(cells, options)
+    usable = usable_part(cells, options)
     return usable.mean.size > 0 and _guessed(usable.mean, cells.mean.shape[1]) >= GUESSING
 
 
@@ -207,7 +207,7 @@ def _guessed(mean: np.ndarray, classes: int) -> float:
     return float(np.nanquantile(mean, 0.25, axis=0).mean() / np.log(classes))
 
 
-def _scale(mean: np.ndarray, classes: int) -> float:
+def scale_of(mean: np.ndarray, classes: int) -> float:
     """How far apart clients' levels are, beside those that the constants are for; never more."""
     return min(1.0, (1 - min(_guessed(mean, classes), GUESSING)) / LEARNED)
 
@@ -218,7 +218,7 @@ def _verdict(unlikely: bool, apart: bool, agreed: bool) -> Verdict:
     return "some" if witnesses == 3 else "inconclusive" if witnesses == 2 else "none"
 
 
-def _usable(cells: Cells, options: Options) -> _Usable:
+def usable_part(cells: Cells, options: Options) -> Usable:
     """Without thin cells, excluded classes, classes that nobody has, and clients that cannot be judged."""
     classes = cells.mean.shape[1]
     wrong = [c for c in options.exclude if not 0 <= c < classes]
@@ -244,7 +244,7 @@ def _usable(cells: Cells, options: Options) -> _Usable:
     rows = np.flatnonzero(enough.any(axis=1))
     mean = np.where(enough, cells.mean, np.nan)[np.ix_(rows, kept)]
     se, count = cells.se[np.ix_(rows, kept)], cells.count[np.ix_(rows, kept)]
-    return _Usable(rows, kept, mean, chance.moderated(mean, se, count), notes)
+    return Usable(rows, kept, mean, chance.moderated(mean, se, count), notes)
 
 
 def _insufficient(cells: Cells, warnings: list[str], options: Options) -> Judgement:
@@ -275,14 +275,14 @@ def _insufficient(cells: Cells, warnings: list[str], options: Options) -> Judgem
 
 def against(reference: Reference, cells: Cells, options: Options = DEFAULTS) -> Judgement:
     """Each client by itself against an earlier judgement, which does not move: latecomers, or too few for a fit."""
-    usable, total = _usable(cells, options), len(cells.mean)
+    usable, total = usable_part(cells, options), len(cells.mean)
     log, error = logs(usable.mean, usable.se, reference.offset[usable.classes])
     height = log - reference.effect[usable.classes]
     known = np.isfinite(height) & np.isfinite(error)
     held = np.where(known.any(axis=1), known.sum(axis=1), np.nan)
     level = np.where(known, height, 0.0).sum(axis=1) / held
     variance = (np.where(known, error, 0.0) ** 2).sum(axis=1) / held**2
-    posterior = _spread_out(reference.groups.posterior(level, variance), usable.clients, total)
+    posterior = spread_out(reference.groups.posterior(level, variance), usable.clients, total)
     noisy = (posterior > 0.5) & (reference.verdict == "some")
     probability = reference.groups.two * posterior
     return replace(
@@ -312,93 +312,21 @@ def hysteresis(old: np.ndarray, streaks: np.ndarray, new: np.ndarray, h: int) ->
     return np.where(heard & changes, new, old), np.where(heard[:, None], told, streaks)
 
 
-def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
-    """Per client: its losses class by class against the others', and what the verdict on it rests on.
-
-    `rank` 1 is the highest loss of the class; `z` is robust (median and MAD over clients); `without` is the change of
-    the probability when the class is left out; `drivers` are the classes on the noisy side, the furthest first.
-    """
-    options, reference = judgement.options, judgement.reference
-    usable = _usable(cells, options)
-    clients, classes = cells.mean.shape
-    mean = np.full((clients, classes), np.nan)
-    mean[np.ix_(usable.clients, usable.classes)] = usable.mean
-    middle = np.nanmedian(usable.mean, axis=0) if usable.mean.size else np.empty(0)
-    mad = 1.4826 * np.nanmedian(np.abs(usable.mean - middle), axis=0) if usable.mean.size else np.empty(0)
-    z = (mean - _spread_out(middle, usable.classes, classes)) / _spread_out(
-        np.where(mad > 0, mad, np.nan), usable.classes, classes
-    )
-    rank = 1 + (mean[None] > mean[:, None]).sum(axis=1)
-    excess = logs(mean, mean, reference.offset)[0] - reference.effect
-    halfway = (reference.groups.clean + reference.groups.noisy) / 2
-    without = {c: _probability_without(cells, options, c) - judgement.probability for c in usable.classes.tolist()}
-    nearest = _nearest_clean(mean, judgement)
-    told = []
-    for k in range(clients):
-        known = np.flatnonzero(np.isfinite(mean[k])).tolist()
-        drivers = [c for c in sorted(known, key=lambda c: -excess[k, c]) if excess[k, c] > halfway]
-        rows = [
-            {
-                "class": c,
-                "mean": mean[k, c],
-                "rank": rank[k, c],
-                "z": z[k, c],
-                "count": cells.count[k, c],
-                "without": without[c][k],
-            }
-            for c in known
-        ]
-        told.append(
-            _plain(
-                {
-                    "client": k,
-                    "status": judgement.status[k],
-                    "probability": judgement.probability[k],
-                    "classes": rows,
-                    "drivers": drivers,
-                    "nearest_clean": nearest[k],
-                }
-            )
-        )
-    return told
-
-
-def _probability_without(cells: Cells, options: Options, left_out: int) -> np.ndarray:
-    usable = _usable(cells, replace(options, exclude=(*options.exclude, left_out)))
-    if len(usable.clients) < FEWEST_CLIENTS:
-        return np.full(len(cells.mean), np.nan)
-    found = levels(usable.mean, usable.se)
-    parted = groups(found.level, found.variance, _scale(usable.mean, cells.mean.shape[1]))
-    return _spread_out(parted.two * parted.posterior(found.level, found.variance), usable.clients, len(cells.mean))
-
-
-def _nearest_clean(mean: np.ndarray, judgement: Judgement) -> list[int | None]:
-    """Per client the other, clean one whose normalised losses are nearest over the classes that both have."""
-    low, high = judgement.reference.minimum, judgement.reference.maximum
-    scaled = (mean - low) / np.where(high > low, high - low, 1.0)
-    apart = (scaled[:, None] - scaled[None]) ** 2
-    shared = np.isfinite(apart).sum(axis=2)
-    distance = np.where(shared > 0, np.nansum(apart, axis=2) / np.maximum(shared, 1), np.inf)
-    distance[:, [status != "clean" for status in judgement.status]] = np.inf
-    np.fill_diagonal(distance, np.inf)
-    return [int(row.argmin()) if np.isfinite(row).any() else None for row in distance]
-
-
-def _spread_out(values: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
+def spread_out(values: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
     """The values at their places, nan elsewhere."""
     whole = np.full(length, np.nan)
     whole[places] = values
     return whole
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON can hold: numbers, lists, dicts; nan becomes None."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

@@ -12,7 +12,8 @@ from fedskew import names, record
 from fedskew.detection import shift
 from fedskew.detection.cells import Cells
 from fedskew.detection.dossier import cells_from_json, judged
-from fedskew.detection.judge import Judgement, Options, Reference, explain, no_better_than_guessing
+from fedskew.detection.explain import explain
+from fedskew.detection.judge import Judgement, Options, Reference, no_better_than_guessing
 from fedskew.detection.mixture import Vote
 from fedskew.detection.quality import Indicator, Quality, averaged, fits, quality
 from fedskew.errors import UserError

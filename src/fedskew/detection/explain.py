@@ -1,0 +1,84 @@
+"""Why a client is judged as it is: its losses class by class against the others', and what the verdict rests on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedskew.detection.cells import Cells
+from fedskew.detection.groups import groups, levels, logs
+from fedskew.detection.judge import FEWEST_CLIENTS, Judgement, Options, plain, scale_of, spread_out, usable_part
+
+
+def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
+    """Per client: its losses class by class against the others', and what the verdict on it rests on.
+
+    `rank` 1 is the highest loss of the class; `z` is robust (median and MAD over clients); `without` is the change of
+    the probability when the class is left out; `drivers` are the classes on the noisy side, the furthest first.
+    """
+    options, reference = judgement.options, judgement.reference
+    usable = usable_part(cells, options)
+    clients, classes = cells.mean.shape
+    mean = np.full((clients, classes), np.nan)
+    mean[np.ix_(usable.clients, usable.classes)] = usable.mean
+    middle = np.nanmedian(usable.mean, axis=0) if usable.mean.size else np.empty(0)
+    mad = 1.4826 * np.nanmedian(np.abs(usable.mean - middle), axis=0) if usable.mean.size else np.empty(0)
+    z = (mean - spread_out(middle, usable.classes, classes)) / spread_out(
+        np.where(mad > 0, mad, np.nan), usable.classes, classes
+    )
+    rank = 1 + (mean[None] > mean[:, None]).sum(axis=1)
+    excess = logs(mean, mean, reference.offset)[0] - reference.effect
+    halfway = (reference.groups.clean + reference.groups.noisy) / 2
+    without = {c: _probability_without(cells, options, c) - judgement.probability for c in usable.classes.tolist()}
+    nearest = _nearest_clean(mean, judgement)
+    told = []
+    for k in range(clients):
+        known = np.flatnonzero(np.isfinite(mean[k])).tolist()
+        drivers = [c for c in sorted(known, key=lambda c: -excess[k, c]) if excess[k, c] > halfway]
+        rows = [
+            {
+                "class": c,
+                "mean": mean[k, c],
+                "rank": rank[k, c],
+                "z": z[k, c],
+                "count": cells.count[k, c],
+                "without": without[c][k],
+            }
+            for c in known
+        ]
+        told.append(
+            plain(
+                {
+                    "client": k,
+                    "status": judgement.status[k],
+                    "probability": judgement.probability[k],
+                    "classes": rows,
+                    "drivers": drivers,
+                    "nearest_clean": nearest[k],
+                }
+            )
+        )
+    return told
+
+
+def _probability_without(cells: Cells, options: Options, left_out: int) -> np.ndarray:
+    usable = usable_part(cells, replace(options, exclude=(*options.exclude, left_out)))
+    if len(usable.clients) < FEWEST_CLIENTS:
+        return np.full(len(cells.mean), np.nan)
+    found = levels(usable.mean, usable.se)
+    parted = groups(found.level, found.variance, scale_of(usable.mean, cells.mean.shape[1]))
+    return spread_out(parted.two * parted.posterior(found.level, found.variance), usable.clients, len(cells.mean))
+
+
+def _nearest_clean(mean: np.ndarray, judgement: Judgement) -> list[int | None]:
+    """Per client the other, clean one whose normalised losses are nearest over the classes that both have."""
+    low, high = judgement.reference.minimum, judgement.reference.maximum
+    scaled = (mean - low) / np.where(high > low, high - low, 1.0)
+    apart = (scaled[:, None] - scaled[None]) ** 2
+    shared = np.isfinite(apart).sum(axis=2)
+    distance = np.where(shared > 0, np.nansum(apart, axis=2) / np.maximum(shared, 1), np.inf)
+    distance[:, [status != "clean" for status in judgement.status]] = np.inf
+    np.fill_diagonal(distance, np.inf)
+    return [int(row.argmin()) if np.isfinite(row).any() else None for row in distance]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import fedskew
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -16,6 +18,10 @@ def test_the_python_of_the_readme_runs(code: str) -> None:
     held: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), held)
     assert held["result"].best is not None  # type: ignore[attr-defined]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    assert f"version: {fedskew.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_the_ledger_has_every_entry_that_is_cited() -> None:

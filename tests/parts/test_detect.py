@@ -82,6 +82,13 @@ def test_who_does_not_answer_keeps_status_and_probability(gate: bool) -> None:
         assert torch.equal(again.facts["probability"][:2], first.facts["probability"][:2])
 
 
+def test_who_has_ever_answered_is_a_fact() -> None:
+    first = settle(Detect(), {k: each for k, each in NOBODY.items() if k not in (2, 5)})
+    assert first.facts["heard"].logical_not().nonzero().flatten().tolist() == [2, 5]
+    later = settle(Detect(), {k: NOBODY[k] for k in (0, 2)}, first.facts, index=12)
+    assert later.facts["heard"].logical_not().nonzero().flatten().tolist() == [5]
+
+
 def test_high_losses_of_shifted_clients_are_no_noise() -> None:
     shifted = {k: answer(2.0, k, features=3.0) if k < 3 else answer(0.5, k) for k in range(CLIENTS)}
     settled = settle(Detect(), shifted)

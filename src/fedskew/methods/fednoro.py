@@ -69,7 +69,8 @@ CARD = Card(
     "epsilon, what the page of the detection shows (a matrix of confusions; per predicted class feature means, "
     "variances and a bucket of counts; the client's mean loss, confidences and LID); a client's lam down. The server "
     "sees single models: not for secure aggregation",
-    lost_reply="tolerated; a client that does not answer at the door stays of unknown status and is treated as clean",
+    lost_reply="tolerated; a client that does not answer at the door trains like a clean one; where others are noisy, "
+    "and until a later door judges it, its update counts for e^{-1/2} of its samples and nobody is compared with it",
 )
 
 

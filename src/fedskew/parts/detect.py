@@ -29,6 +29,8 @@ DOSSIER = "dossier"
 class Detect(Entry):
     """Clients report their loss per class; the facts are "noisy" (0 or 1) and "probability" of every client.
 
+    The fact "heard" (0 or 1) says who has ever answered.
+
     `gate` asks first whether anybody is noisy at all, and takes shift for shift; without it any federation is split
     in two, as published. Asked again, a client's status changes after `patience` equal verdicts.
     With `epsilon`, only privatised cells travel: (epsilon, delta) per detection, losses cut at `clip`. Without it the
@@ -38,7 +40,7 @@ class Detect(Entry):
     """
 
     asks: ClassVar[bool] = True
-    gives: ClassVar[frozenset[str]] = frozenset({"noisy", "probability"})
+    gives: ClassVar[frozenset[str]] = frozenset({"noisy", "probability", "heard"})
     gaps: ClassVar[frozenset[str]] = frozenset({"cells/mean", "cells/se", "features/mean", "features/variance"})
 
     seeds: int = 9
@@ -107,6 +109,7 @@ class Detect(Entry):
         facts = desk.facts | {
             "noisy": torch.from_numpy(noisy.astype(np.int64)),
             "probability": torch.from_numpy(np.where(np.isnan(found.probability), last, found.probability)),
+            "heard": torch.from_numpy((dossier.age >= 0).astype(np.int64)),
             DOSSIER: _written(dossier),
         }
         verdict = _verdict(dossier, found, evidence, told) | {

@@ -15,11 +15,24 @@ from tests.parts.by_hand import desk
 SENT = Broadcast(0, 0, -1, Round(0, 0, 0, 0), Spec("x"), {}, {})
 
 
+def told(noisy: list[int], probability: list[float] | None = None, heard: list[int] | None = None) -> Tree:
+    """What a detection found; everybody answered, unless it is said who."""
+    return {
+        "noisy": torch.tensor(noisy),
+        "probability": torch.tensor(probability or [0.5] * len(noisy)),
+        "heard": torch.tensor(heard or [1] * len(noisy)),
+    }
+
+
 def weights(
-    noisy: list[int], held: list[tuple[int, Tree]], rule: DistanceAware, probability: list[float] | None = None
+    noisy: list[int],
+    held: list[tuple[int, Tree]],
+    rule: DistanceAware,
+    probability: list[float] | None = None,
+    heard: list[int] | None = None,
 ) -> list[float]:
     updates = [(Update(k, n, 1, w, {}, {}, {}), SENT) for k, (n, w) in enumerate(held)]
-    facts = {"noisy": torch.tensor(noisy), "probability": torch.tensor(probability or [0.5] * len(noisy))}
+    facts = told(noisy, probability, heard)
     found = rule.weights(replace(desk({}, facts), updates=updates))
     return [w / sum(found) for w in found]
 
@@ -55,9 +68,32 @@ def test_without_noisy_or_without_clean_clients_it_is_by_samples(noisy: list[int
 @pytest.mark.parametrize(("noisy", "alerts"), [([0, 0, 0], 0), ([0, 1, 1], 0), ([1, 1, 1], 1)])
 def test_the_record_is_told_where_no_clean_client_can_be_compared_with(noisy: list[int], alerts: int) -> None:
     updates = [(Update(k, n, 1, w, {}, {}, {}), SENT) for k, (n, w) in enumerate(at(0.0, 2.0, 4.0))]
-    view = replace(desk({}, {"noisy": torch.tensor(noisy), "probability": torch.ones(3)}), updates=updates)
+    view = replace(desk({}, told(noisy)), updates=updates)
     DistanceAware().weights(view)
     assert len(view.told.get("alerts", [])) == alerts
+
+
+def test_who_was_never_judged_is_on_probation_and_nobody_is_compared_with_it() -> None:
+    # the client at 3 would be nearer to the noisy one at 4 than the clean one at 0; either way its D is 1
+    got = weights([0, 0, 1], at(0.0, 3.0, 4.0), DistanceAware(), heard=[1, 0, 1])
+    shares = [100.0, 100 * math.exp(-0.5), 200 * math.exp(-1)]
+    assert got == pytest.approx([each / sum(shares) for each in shares])
+    # of two noisy ones the farther has D = 1 and the other 2 / 4, measured from 0; from 3 it would be 1 / 1
+    held = [*at(0.0, 3.0, 4.0), (100, {"w": torch.tensor([2.0])})]
+    four = weights([0, 0, 1, 1], held, DistanceAware(), heard=[1, 0, 1, 1])
+    assert four[3] / four[0] == pytest.approx(math.exp(-0.5))
+
+
+def test_there_is_no_probation_where_nobody_is_noisy_or_nobody_is_known_to_be_clean() -> None:
+    for noisy, heard in (([0, 0, 0], [1, 0, 1]), ([0, 0, 1], [0, 0, 1])):
+        assert weights(noisy, at(0.0, 2.0, 4.0), DistanceAware(), heard=heard) == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_probation_is_told() -> None:
+    updates = [(Update(k, n, 1, w, {}, {}, {}), SENT) for k, (n, w) in enumerate(at(0.0, 2.0, 4.0))]
+    view = replace(desk({}, told([0, 0, 1], heard=[1, 0, 1])), updates=updates)
+    DistanceAware().weights(view)
+    assert view.told["alerts"] == ["client 1 was never judged and is on probation"]
 
 
 def test_equal_models_are_by_samples() -> None:
@@ -81,7 +117,7 @@ def test_statistics_count_and_counters_never() -> None:
         return Update(k, 1, 1, {"w": torch.zeros(1)}, buffers, {}, {})
 
     updates = [(client(0, 0.0, 0), SENT), (client(1, 1.0, 999), SENT), (client(2, 2.0, 5), SENT)]
-    facts = {"noisy": torch.tensor([0, 1, 1]), "probability": torch.ones(3)}
+    facts = told([0, 1, 1])
     got = DistanceAware().weights(replace(desk({}, facts), updates=updates))
     assert got == pytest.approx([1, math.exp(-0.5), math.exp(-1)])
     assert DistanceAware(buffers=False).weights(replace(desk({}, facts), updates=updates)) == [1, 1, 1]
@@ -95,7 +131,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_statistics_follow_the_weig
         (Update(k, 1, 1, {"w": torch.tensor([v])}, {"mean": torch.tensor([10 * v])}, {}, {}), SENT)
         for k, (v, _) in enumerate(values)
     ]
-    facts = {"noisy": torch.tensor([noisy for _, noisy in values]), "probability": torch.ones(3)}
+    facts = told([noisy for _, noisy in values])
     memory = server.init_server(model, Task(2, (1,), 3))
     view = replace(desk(memory, facts), updates=updates)
     after = server.carry(server.merge(view, Sums()))
@@ -110,6 +146,6 @@ def test_if_no_update_is_finite_the_model_stays() -> None:
     server = Aggregate(DistanceAware())
     memory = server.init_server({"w": torch.ones(1)}, Task(2, (1,), 1))
     update = Update(0, 1, 1, {"w": torch.tensor([math.inf])}, {}, {}, {})
-    facts = {"noisy": torch.tensor([0]), "probability": torch.ones(1)}
+    facts = told([0])
     after = server.merge(replace(desk(memory, facts), updates=[(update, SENT)]), Sums())
     assert torch.equal(server.carry(after)["w"], torch.ones(1))

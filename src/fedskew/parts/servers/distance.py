@@ -16,16 +16,20 @@ from fedskew.types import Update
 
 Distance = Literal["sum_of_tensor_norms", "global_l2"]
 
+#: D_i of a client that nobody could judge yet
+PROBATION = 0.5
+
 
 @dataclass(frozen=True)
 class DistanceAware(Weigh):
     """N_i exp(-D_i), D_i = d_i / max_k d_k, d_i from a noisy client to the nearest clean one (FedNoRo Eqs. 6-8).
 
     With `soft`, D_i counts as far as the client is thought noisy: N_i exp(-p_i D_i). Without clean or without noisy
-    clients in the round it is by samples. An update that is not finite weighs nothing.
+    clients in the round it is by samples. Who never answered a detection that found somebody noisy is on probation: no
+    clean client to compare with, and D_i = 1/2. An update that is not finite weighs nothing.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"noisy"})
+    needs: ClassVar[frozenset[str]] = frozenset({"noisy", "probability", "heard"})
     individual = "weights"
 
     distance: Distance = "sum_of_tensor_norms"
@@ -33,29 +37,27 @@ class DistanceAware(Weigh):
     soft: bool = False
 
     def weights(self, desk: Desk) -> list[float]:
-        updates = [update for update, _ in desk.updates]
-        numbers = [self._numbers(update) for update in updates]
-        finite = [all(bool(t.isfinite().all()) for t in each) for each in numbers]
-        noisy = [bool(desk.facts["noisy"][update.client]) for update in updates]
-        clean = [each for each, bad, whole in zip(numbers, noisy, finite, strict=True) if whole and not bad]
-        d = [
-            min(self._between(each, other) for other in clean) if bad and whole and clean else 0.0
-            for each, bad, whole in zip(numbers, noisy, finite, strict=True)
-        ]
-        alerts = [
-            f"client {u.client} is left out: its update is not finite"
-            for u, whole in zip(updates, finite, strict=True)
-            if not whole
-        ]
-        if any(noisy) and not clean:
+        numbers = {update.client: self._numbers(update) for update, _ in desk.updates}
+        broken = {client for client, held in numbers.items() if not all(bool(t.isfinite().all()) for t in held)}
+        noisy = {client for client in numbers if desk.facts["noisy"][client]}
+        unheard = {client for client in numbers if desk.facts["noisy"].any() and not desk.facts["heard"][client]}
+        clean = [held for client, held in numbers.items() if client not in broken | noisy | unheard]
+        alerts = [f"client {client} is left out: its update is not finite" for client in sorted(broken)]
+        away: dict[int, float] = {}
+        if clean:
+            d = {client: min(self._between(numbers[client], other) for other in clean) for client in noisy - broken}
+            far = max(d.values(), default=0.0) or 1.0
+            trust = desk.facts["probability"] if self.soft else torch.ones_like(desk.facts["probability"])
+            away = {client: float(trust[client]) * each / far for client, each in d.items()}
+            away |= dict.fromkeys(unheard, PROBATION)
+            alerts += [f"client {client} was never judged and is on probation" for client in sorted(unheard - broken)]
+        elif noisy:
             alerts.append("no clean client replied, so that everybody counts by samples")
         if alerts:
             desk.told["alerts"] = alerts
-        far = max(d, default=0.0) or 1.0
-        trust = desk.facts["probability"] if self.soft else torch.ones_like(desk.facts["probability"])
         return [
-            update.examples * math.exp(-float(trust[update.client]) * away / far) if whole else 0.0
-            for update, away, whole in zip(updates, d, finite, strict=True)
+            0.0 if update.client in broken else update.examples * math.exp(-away.get(update.client, 0.0))
+            for update, _ in desk.updates
         ]
 
     def _numbers(self, update: Update) -> list[Tensor]:

@@ -21,7 +21,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 2>&1 | tee test-all.log
+	$(BIN)/python -m pytest -q -m "slow or not slow" -n auto --dist worksteal --durations 20 2>&1 | tee test-all.log
 
 test-ray: $(INSTALLED)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,ray]"

@@ -67,6 +67,9 @@ def test_other_classes_get_a_fresh_head(tmp_path: Path) -> None:
     header = record.read(tmp_path / "second").header
     assert not header["model"]["head_from_file"]
     assert str(tmp_path) not in str(header)
+    succeed("report", tmp_path / "second", "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "weights_sha256 at the start" in page and header["model"]["weights_sha256"] in page
 
 
 def test_a_mistake_is_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:

@@ -330,6 +330,8 @@ def again(each: Loaded) -> dict[str, Any]:
     if command[:1] and command[0] in ("run", "compare", "resume"):
         facts["command"] = shlex.join(["fedskew", *command])
     facts |= {"started": header.get("started", "unknown"), "shards": header.get("shards", "unknown")}
+    if started := header.get("model", {}).get("weights_sha256"):
+        facts["weights_sha256 at the start"] = str(started)
     facts["weights_sha256"] = (each.run.end or {}).get("weights_sha256") or "none yet"
     facts |= {f"checksum of {name}": value for name, value in header.get("checksums", {}).items()}
     facts |= {f"version of {name}": value or "unknown" for name, value in header.get("versions", {}).items()}

@@ -12,6 +12,7 @@ from fedskew import configure, experiment, record, tree
 from fedskew.errors import UserError
 from fedskew.flower import guard
 from fedskew.flower.settings import Rules
+from fedskew.report import runs
 from tests.commands import complaint, succeed
 from tests.contract import harness
 
@@ -78,12 +79,39 @@ def test_a_mistake_is_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:
     torch.save({"head.weight": torch.zeros(2, 2)}, tmp_path / "other.pt")
     for name, said in {
         "bad.pt": "is damaged or no file of weights",
-        "none.pt": "is damaged or no file of weights (",
+        "none.pt": "none.pt' cannot be read: No such file or directory",
         "other.pt": "do not fit the network: 'trunk.1.weight' is missing in the file",
-        ".": "weights.safetensors' is damaged or no file of weights",
+        ".": "there are no weights in",
     }.items():
         assert said in complaint("run", *QUICK, "--weights", tmp_path / name, "--out", out)
         assert not out.exists()
+
+
+def test_a_mistake_is_found_before_annotators_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "prepare", lambda *_: pytest.fail("annotators would be trained by now"))
+    with pytest.raises(UserError, match="cannot be read"):
+        harness.finish(harness.config(weights=str(tmp_path / "none.pt"), noise="h_idn:0.5"))
+
+
+def test_a_run_does_not_replace_the_one_it_starts_from(tmp_path: Path) -> None:
+    succeed("run", *QUICK, "--out", tmp_path / "run")
+    before = (tmp_path / "run" / "weights.safetensors").read_bytes()
+    said = complaint("run", *QUICK, "--weights", tmp_path / "run", "--out", tmp_path / "run", "--force")
+    assert "whose run is to be replaced; choose another --out" in said
+    assert (tmp_path / "run" / "weights.safetensors").read_bytes() == before
+
+
+def test_files_of_one_name_are_told_apart_in_a_report(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        first = harness.finish(harness.config("fedavg" if name == "a" else "fedprox", rounds=1), out=tmp_path / name)
+        assert first.folder is not None
+        first.folder.joinpath("weights.safetensors").rename(tmp_path / name / "w.safetensors")
+        harness.finish(
+            harness.config(rounds=1, weights=str(tmp_path / name / "w.safetensors")), out=tmp_path / f"from-{name}"
+        )
+    loaded = runs.read([tmp_path / "from-a", tmp_path / "from-b"])
+    assert len({each.name for each in loaded}) == 2
+    assert all("model.weights=w.safetensors " in each.name for each in loaded)
 
 
 def test_a_site_reads_no_file_that_a_coordinator_starts_from() -> None:

@@ -41,7 +41,7 @@ BELOW: dict[str, set[str]] = {
     "cli": L0
     | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep", "reproduce"}
     | {"leaving", "federation"},
-    "federation": L0 | {"data", "methods", "experiment", "flower", "report", "face"},
+    "federation": L0 | {"data", "methods", "resolve", "experiment", "flower", "report", "face"},
     "__main__": {"cli"},
 }
 #: within the lowest layer

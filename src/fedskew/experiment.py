@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import nn
 
 from fedskew import config as configuration
@@ -27,6 +26,7 @@ from fedskew.engines.wire import Wire
 from fedskew.errors import UserError
 from fedskew.methods import registry
 from fedskew.models import registry as networks
+from fedskew.models import weights
 from fedskew.models.trial import try_out
 from fedskew.parts import compose
 from fedskew.parts.protocol import whole
@@ -233,12 +233,17 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
     shelf = given.shelf or Shelf(None if fresh else folder)
     given = replace(given, shelf=shelf)
     _check_named(config, given)
+    again = not fresh and folder is not None and config.checkpoint.every and checkpoint.exists(folder / CHECKPOINT)
+    file = (
+        None if again else resolve.weights_file(config)
+    )  # what is wrong with it is said before annotators are trained
+    if fresh and file is not None:
+        run_folder.check_outside(file.path, folder)
     with one_thread():
         site, source, spec = prepare(config, given)
         _try_network(site, spec, given)
         header = evidence.header(config, site, source, spec)
-        again = folder is not None and not fresh and checkpoint.exists(folder / CHECKPOINT)
-        model, origin = resolve.first_model(config, site.net(spec), again)
+        model, origin = resolve.first_model(file, site.net(spec))
         header["model"] |= origin
         if fresh and folder is not None:  # only now, so that a mistake leaves no folder behind
             run_folder.make(folder, config)
@@ -354,7 +359,7 @@ def _rounds(
         if writer is not None and folder is not None:
             with run_folder.writing(folder):
                 if model is not None:
-                    _save_weights(model, folder / WEIGHTS)
+                    weights.save(model, folder / WEIGHTS)
                 writer.write("end", **end)
     return Result(config, start.before.header, lines, end, model, folder, doors)
 
@@ -391,9 +396,3 @@ def _begin(
     if before.header["config"]["rounds"] != config.rounds:
         writer.write("extended", rounds=config.rounds, versions=evidence.versions())
     return _Start(restored.state, before, restored.notes["seconds"], writer)
-
-
-def _save_weights(model: Tree, path: Path) -> None:
-    draft = path.with_suffix(".new")
-    save_file({name: t.contiguous() for name, t in model.items()}, draft)
-    os.replace(draft, path)

@@ -17,7 +17,6 @@ from fedskew.errors import UserError
 from fedskew.models import registry as networks
 from fedskew.models import weights
 from fedskew.models.net import Net
-from fedskew.run_folder import WEIGHTS
 from fedskew.sections import Noise
 from fedskew.types import Spec, Tree
 
@@ -47,9 +46,8 @@ def noise(config: RunConfig) -> Noise:
 
 def _found(path: str, config: RunConfig) -> Path:
     """Where a file lies: as it is named, else in the data folder."""
-    here = Path(path).expanduser()
-    there = Path(config.data.dir or os.environ.get("FEDSKEW_DATA") or ".", path)
-    return there if there.exists() and not here.exists() else here
+    there = os.path.join(config.data.dir or os.environ.get("FEDSKEW_DATA") or ".", path)
+    return Path(there if os.path.exists(there) and not os.path.exists(path) else path)
 
 
 def check_engine(wanted: Engine) -> None:
@@ -80,11 +78,18 @@ def spec(config: RunConfig, source: Source) -> Spec:
     return Spec(name, args)
 
 
-def first_model(config: RunConfig, net: Net, again: bool) -> tuple[Tree, dict[str, Any]]:
-    """(what the first round starts from, where it is from); a run that goes on `again` does not need the file."""
-    if config.model.weights is None or again:
+def weights_file(config: RunConfig) -> weights.File | None:
+    """The file that the run is to start from."""
+    return None if config.model.weights is None else weights.read(_found(config.model.weights, config))
+
+
+def first_model(file: weights.File | None, net: Net) -> tuple[Tree, dict[str, Any]]:
+    """(what the first round starts from, what the record says of it)."""
+    if file is None:
         return net.initial(), {}
-    path = _found(config.model.weights, config)
-    found = weights.read(path / WEIGHTS if path.is_dir() else path)
-    model, with_head = weights.fitted(found, net.initial(), net.head, str(path))
-    return model, {"weights_sha256": tree.digest(model), "head_from_file": with_head}
+    model, with_head = weights.fitted(file, net)
+    return model, {
+        "weights_file": file.sha256,
+        "weights_sha256": tree.digest(model),
+        "head_from_file": with_head,
+    }

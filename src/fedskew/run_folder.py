@@ -53,6 +53,12 @@ def check_alone(folder: Path) -> None:
         raise record.busy(folder / record.NAME)
 
 
+def check_outside(path: Path, out: Path | None) -> None:
+    """Refuse to replace a run by one that starts from a file in it."""
+    if out is not None and holds_run(out) and out.resolve() in path.resolve().parents:
+        raise UserError(f"'{path}' lies in '{out}', whose run is to be replaced; choose another --out")
+
+
 def check_kept(folder: Path, config: RunConfig, has_checkpoint: bool) -> None:
     """Refuse to begin again over rounds that were made and whose checkpoint is gone."""
     if has_checkpoint or not (folder / record.NAME).exists():

@@ -150,21 +150,10 @@ def open_run(folder: Path) -> tuple[Site, Source, Spec]:
 
 def load_weights(site: Site, spec: Spec, path: Path) -> Tree:
     """The weights of a model, which must fit the network."""
-    if not path.exists():
-        raise UserError(
-            f"there are no weights in '{path}': a run writes them when it ends, if it has one model for all; "
-            "wait for it, or name another file with --weights"
-        )
-    found = weights.read(path)
-    wanted = site.net(spec).initial()
-    for name in sorted(wanted.keys() | found.keys()):
-        shapes = [list(tree[name].shape) if name in tree else "missing" for tree in (found, wanted)]
-        if shapes[0] != shapes[1]:
-            raise UserError(
-                f"the weights in '{path}' do not fit the run's network '{spec.name}': "
-                f"'{name}' is {shapes[0]} in the file and {shapes[1]} in the network"
-            )
-    return found
+    model, with_head = weights.fitted(weights.read(path), site.net(spec))
+    if not with_head:
+        raise UserError(f"the weights in '{path}' have no head for the run's {site.plan.task.classes} classes")
+    return model
 
 
 def corrected_labels(shard: Shard, path: Path, source: Source) -> Tensor:

@@ -319,7 +319,7 @@ def test_a_misspelt_or_wrong_line_of_the_file_is_one_sentence(tmp_path: Path) ->
         (("--set", "engine.workers=2"), "--set changes 'engine'"),
         (("--set", "data.name=mnist"), "data.name is 'mnist', and must be left out: every site has data of its own"),
         (("--set", "data.options.size=9999"), "data.options.size is '9999', and must be pixels from 1 to 2048"),
-        (("--weights", "/none.pt"), "model.weights is '/none.pt', and there is no such file or folder"),
+        (("--weights", "/none.pt"), "weights '/none.pt' cannot be read: No such file or directory"),
         (("--name", "../x"), "--name is '../x', and must be of letters, digits and _ . + = -"),
         (("--name", ".."), "--name is '..', and must be of letters"),
     ],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from torch import nn
 from fedskew.errors import UserError
 from fedskew.models import weights
 from fedskew.models.net import Net
-from fedskew.models.registry import build
+from fedskew.models.registry import adapt, build
 from fedskew.types import Spec, Tree
 
 
@@ -62,28 +64,58 @@ def moved(initial: Tree) -> Tree:
     return {name: t + 1 for name, t in initial.items()}
 
 
+def file(tensors: Tree, in_order: bool = True) -> weights.File:
+    return weights.File(Path("w"), tensors, in_order, "")
+
+
 def test_a_file_goes_by_names_and_its_head_comes_along(tmp_path: Path) -> None:
     ours = net()
     save_file(moved(ours.initial()), tmp_path / "w.safetensors")
-    model, with_head = weights.fitted(weights.read(tmp_path / "w.safetensors"), ours.initial(), ours.head, "w")
+    model, with_head = weights.fitted(weights.read(tmp_path / "w.safetensors"), ours)
     assert with_head
     assert all(torch.equal(model[name], t) for name, t in moved(ours.initial()).items())
     assert list(model) == list(ours.initial())
 
 
+@pytest.mark.parametrize("name", ["w.safetensors", "w.bin", "w.pt"])
+def test_files_are_known_by_their_content(tmp_path: Path, name: str) -> None:
+    ours = net()
+    (torch.save if name == "w.pt" else save_file)(moved(ours.initial()), tmp_path / name)  # type: ignore[operator]
+    model, _ = weights.fitted(weights.read(tmp_path / name), ours)
+    assert torch.equal(model["head.bias"], ours.initial()["head.bias"] + 1)
+
+
 def test_a_head_for_other_classes_stays_as_it_was() -> None:
     ours, theirs = net(classes=4), net(classes=7)
-    model, with_head = weights.fitted(moved(theirs.initial()), ours.initial(), ours.head, "w")
+    model, with_head = weights.fitted(file(moved(theirs.initial())), ours)
     assert not with_head
     assert torch.equal(model["head.weight"], ours.initial()["head.weight"])
     assert torch.equal(model["head.bias"], ours.initial()["head.bias"])
     assert torch.equal(model["trunk.0.weight"], theirs.initial()["trunk.0.weight"] + 1)
 
 
+def test_a_wrapper_s_prefix_is_left_aside() -> None:
+    ours = net()
+    model, with_head = weights.fitted(
+        file({f"module.{name}": t for name, t in moved(ours.initial()).items()}, in_order=False), ours
+    )
+    assert with_head and torch.equal(model["trunk.0.weight"], ours.initial()["trunk.0.weight"] + 1)
+
+
+def test_a_network_that_is_a_head_only_takes_the_head_or_complains() -> None:
+    ours = Net(adapt(nn.Linear(3, 4)))
+    model, with_head = weights.fitted(file(moved(ours.initial())), ours)
+    assert with_head and torch.equal(model["head.weight"], ours.initial()["head.weight"] + 1)
+    with pytest.raises(UserError, match="its head is for other classes, or missing"):
+        weights.fitted(file({"head.weight": torch.zeros(7, 3), "head.bias": torch.zeros(7)}), ours)
+    with pytest.raises(UserError, match=r"'trunk' is \[2\] in the file and missing in the network"):
+        weights.fitted(file({"trunk": torch.zeros(2)}), ours)
+
+
 @pytest.mark.parametrize("counters", [True, False])
-@pytest.mark.parametrize("inside", [None, "state_dict"])
+@pytest.mark.parametrize("inside", [(), ("state_dict",), ("model", "state_dict")])
 def test_a_network_by_another_hand_goes_by_order_and_gives_the_same_features(
-    tmp_path: Path, counters: bool, inside: str | None
+    tmp_path: Path, counters: bool, inside: tuple[str, ...]
 ) -> None:
     torch.manual_seed(0)
     theirs = Elsewhere()
@@ -91,15 +123,32 @@ def test_a_network_by_another_hand_goes_by_order_and_gives_the_same_features(
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.normal_()
             module.running_var.uniform_(0.5, 2)
-    state = OrderedDict((name, t) for name, t in theirs.state_dict().items() if counters or "num_batches" not in name)
-    torch.save(state if inside is None else {inside: state, "epoch": 90}, tmp_path / "w.pth")
-    ours = net("resnet18-imagenet", size=64)
-    model, with_head = weights.fitted(weights.read(tmp_path / "w.pth"), ours.initial(), ours.head, "w")
+    held: dict[str, Any] = OrderedDict(
+        (name, t) for name, t in theirs.state_dict().items() if counters or "num_batches" not in name
+    )
+    for key in inside:
+        held = {key: held, "epoch": 90}
+    torch.save(held, tmp_path / "w.pth")
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         wanted = theirs.eval().features(x)
-    assert not with_head
-    assert torch.allclose(ours.frozen(model, x).features, wanted, atol=1e-4)
+    for classes in (4, 1000):
+        ours = net("resnet18-imagenet", classes, size=64)
+        model, with_head = weights.fitted(weights.read(tmp_path / "w.pth"), ours)
+        assert with_head is (classes == 1000)
+        assert torch.allclose(ours.frozen(model, x).features, wanted, atol=1e-4)
+        assert with_head is torch.equal(model["head.bias"].sum(), theirs.fc.bias.detach().sum())
+
+
+def test_the_order_of_a_file_that_is_sorted_by_names_means_nothing() -> None:
+    layers = nn.Sequential(*(nn.Linear(3, 3, bias=False) for _ in range(12)), nn.Linear(3, 2))
+    ours = Net(adapt(layers))
+    other = {f"layers.{name}": t for name, t in moved(ours.initial()).items()}
+    other = {name.replace("layers.", "blocks.x"): t for name, t in other.items()}
+    model, _ = weights.fitted(file(other), ours)
+    assert torch.equal(model["10.weight"], ours.initial()["10.weight"] + 1)
+    with pytest.raises(UserError, match=r"'0\.weight' is missing in the file"):
+        weights.fitted(file(dict(sorted(other.items())), in_order=False), ours)
 
 
 @pytest.mark.parametrize(
@@ -107,24 +156,53 @@ def test_a_network_by_another_hand_goes_by_order_and_gives_the_same_features(
     [
         (lambda tree: {n: t for n, t in tree.items() if n != "trunk.0.weight"}, "'trunk.0.weight' is missing in the"),
         (lambda tree: tree | {"trunk.0.weight": torch.zeros(2, 2)}, r"'trunk.0.weight' is \[2, 2\] in the file and"),
+        (lambda tree: tree | {"more": torch.zeros(2)}, r"'more' is \[2\] in the file and missing in the network"),
         (lambda tree: tree | {"trunk.1.running_mean": torch.full((16,), torch.nan)}, "are not all finite: 'trunk.1.ru"),
-        (lambda tree: {f"x.{n}": t[None] for n, t in tree.items()}, "'trunk.0.weight' is missing in the file"),
-        (lambda tree: {f"x.{n}": t for n, t in list(tree.items())[:9]}, "'trunk.0.weight' is missing in the file"),
+        (lambda tree: tree | {"head.bias": torch.full((4,), torch.nan)}, "are not all finite: 'head.bias' is not"),
+        (
+            lambda tree: tree | {"head.bias": torch.full((4,), 1e300, dtype=torch.float64)},
+            "are not all finite: 'head.bias' is not",
+        ),
+        (lambda tree: tree | {"head.bias": torch.ones(4).int()}, "is of torch.int32, and must be a plain tensor of"),
+        (lambda tree: tree | {"head.bias": torch.ones(4) * 1j}, "is of torch.complex64, and must be a plain tensor of"),
+        (lambda tree: tree | {"head.bias": torch.ones(4).to_sparse()}, "is of torch.float32, and must be a plain"),
+        (lambda tree: tree | {"head.bias": torch.ones(4, device="meta")}, "must be a plain tensor of torch.float32"),
+        (lambda tree: {f"x.y{n}": t[None] for n, t in tree.items()}, "'trunk.0.weight' is missing in the file"),
+        (lambda tree: {f"x.y{n}": t for n, t in list(tree.items())[:9]}, "'trunk.0.weight' is missing in the file"),
     ],
 )
-def test_what_does_not_fit_is_named(change: object, sentence: str) -> None:
+def test_what_does_not_fit_is_named(change: Callable[[Tree], Tree], sentence: str) -> None:
     ours = net()
     with pytest.raises(UserError, match=sentence):
-        weights.fitted(change(ours.initial()), ours.initial(), ours.head, "w")  # type: ignore[operator]
+        weights.fitted(file(change(ours.initial())), ours)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions_are_brought_to_the_network_s(dtype: torch.dtype) -> None:
+    ours = net()
+    model, _ = weights.fitted(
+        file({n: t.to(dtype) if t.is_floating_point() else t for n, t in ours.initial().items()}), ours
+    )
+    assert {n: t.dtype for n, t in model.items()} == {n: t.dtype for n, t in ours.initial().items()}
+
+
+def test_a_buffer_that_nobody_learns_may_be_infinite() -> None:
+    module = nn.Sequential(OrderedDict(body=nn.Linear(3, 3), head=nn.Linear(3, 2)))
+    module.register_buffer("mask", torch.tensor([-torch.inf]))
+    ours = Net(adapt(module))
+    assert weights.fitted(file(ours.initial()), ours)[1]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
         ("w.safetensors", b"nonsense", "damaged or no file of weights"),
+        ("w.safetensors", b"nonsense{{", "damaged or no file of weights"),
         ("w.pth", b"nonsense", "damaged or no file of weights"),
         ("w.pth", b"", "damaged or no file of weights"),
-        ("w.pth", None, "damaged or no file of weights"),
+        ("w.pth", None, "weights '.*w.pth' cannot be read: No such file"),
+        ("w" * 300, None, "cannot be read: File name too long"),
+        (".", None, "there are no weights in '.*': a run writes them when it ends"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(
@@ -134,7 +212,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=sentence) as raised:
         weights.read(tmp_path / name)
-    assert "\n" not in str(raised.value)
+    assert "\n" not in str(raised.value) and "weights_only" not in str(raised.value)
 
 
 @pytest.mark.parametrize("held", [[torch.zeros(2)], {"epoch": 3}, {}])

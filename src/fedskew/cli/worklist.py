@@ -30,7 +30,7 @@ def worklist(
 
     RUN is a run folder. The file is for its owner's eyes only: mode 600, never under RUN, never sent.
     """
-    from fedskew import names, run_folder, worklist
+    from fedskew import names, worklist
 
     if corrections is not None and (top is not None or weights is not None or check):
         raise UserError("--corrections takes labels back and lists nothing, so leave out --top, --weights and --check")
@@ -41,7 +41,7 @@ def worklist(
     if corrections is not None:
         _take_back(run, out, site.shards.shard(client, site.x), known[client], source, corrections)
         return
-    found = worklist.rank(site, spec, worklist.load_weights(site, spec, weights or run / run_folder.WEIGHTS), client)
+    found = worklist.rank(site, spec, worklist.load_weights(site, spec, weights or run), client)
     precision = worklist.check(site, client, found) if check else None
     worklist.save_suspects(out, run, found[:top], source)
     listed = len(found[:top])

@@ -56,6 +56,7 @@ def fits(
     seeds: int,
     covariance: mixture.Covariance = "full",
     exclude: Collection[int] = (),
+    component: mixture.Component = "sum",
 ) -> mixture.Vote:
     """Single fits with seeds 0, 1, ..., as published: every cell counts, however thin, and any federation is split.
 
@@ -65,7 +66,8 @@ def fits(
     noisy = np.zeros(len(cells.mean), dtype=bool)
     if len(rows) < 2:
         return mixture.Vote(noisy, 1.0, [((), seeds)])
-    vote = mixture.vote(matrix, seeds, covariance)
+    of_classes = indicator in ("cells", "raw cells")  # one number is larger or not, whatever the measure
+    vote = mixture.vote(matrix, seeds, covariance, component if of_classes else "sum")
     noisy[rows] = vote.noisy
     return mixture.Vote(noisy, vote.share, [(tuple(rows[list(found)].tolist()), times) for found, times in vote.sets])
 

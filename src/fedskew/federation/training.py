@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import record, run_folder
+from fedskew import record, resolve, run_folder
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.federation import office as offices
@@ -80,8 +80,8 @@ class Training:
         self._rules = _rules(office)
         if run_folder.holds_run(self.out):
             self._check_same()
-        elif config.model.weights is not None and not Path(config.model.weights).exists():
-            raise UserError(f"model.weights is '{config.model.weights}', and there is no such file or folder")
+        else:
+            resolve.weights_file(config)  # what is wrong with it is said here, not in the server app's log
 
     def _check_same(self) -> None:
         from fedskew import experiment

@@ -70,7 +70,8 @@ CARD = Card(
     "variances and a bucket of counts; the client's mean loss, confidences and LID); a client's lam down. The server "
     "sees single models: not for secure aggregation",
     lost_reply="tolerated; a client that does not answer at the door trains like a clean one; where others are noisy, "
-    "and until a later door judges it, its update counts for e^{-1/2} of its samples and nobody is compared with it",
+    "and until it has answered at a later one, distance-aware averaging counts e^{-1/2} of its samples and compares "
+    "others with it only if no clean client replied",
 )
 
 

@@ -176,7 +176,7 @@ def detect(
         shown=shown,
         clients=explain(shown.fresh, shown.judgement),
         indicator=indicator,
-        fits=fits(indicator, shown.fresh, shown.scalars, used.seeds, used.covariance, used.exclude),
+        fits=fits(indicator, shown.fresh, shown.scalars, used.seeds, used.covariance, used.exclude, used.component),
         truth=truth if truth is not None and all(client < clients for client in truth) else None,
         rates=rates if rates and len(rates) == clients else None,
         influence=_influence(run, shown.round, clients),

@@ -90,6 +90,9 @@ def _names(runs: Sequence[record.Run], paths: Sequence[Path]) -> list[str]:
     """The method, and every other setting in which some of these runs differ."""
     today = dict(_flat(RunConfig().model_dump()))  # what older records do not mention was as the default is now
     settings = [today | dict(_flat(config)) if (config := run.header.get("config")) else {} for run in runs]
+    for run, each in zip(runs, settings, strict=True):
+        if digest := run.header.get("model", {}).get("weights_file"):  # files of one name may differ
+            each["model.weights"] = f"{each.get('model.weights')} {str(digest)[:8]}"
     keys = sorted({key for each in settings for key in each if not key.startswith(_ASIDE)})
     differing = [key for key in keys if len({repr(each.get(key)) for each in settings if each}) > 1]
     called = []

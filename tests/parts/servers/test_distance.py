@@ -84,16 +84,30 @@ def test_who_was_never_judged_is_on_probation_and_nobody_is_compared_with_it() -
     assert four[3] / four[0] == pytest.approx(math.exp(-0.5))
 
 
-def test_there_is_no_probation_where_nobody_is_noisy_or_nobody_is_known_to_be_clean() -> None:
-    for noisy, heard in (([0, 0, 0], [1, 0, 1]), ([0, 0, 1], [0, 0, 1])):
-        assert weights(noisy, at(0.0, 2.0, 4.0), DistanceAware(), heard=heard) == pytest.approx([0.25, 0.25, 0.5])
+def test_there_is_no_probation_where_nobody_is_noisy() -> None:
+    assert weights([0, 0, 0], at(0.0, 2.0, 4.0), DistanceAware(), heard=[1, 0, 1]) == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_where_no_clean_client_replied_noisy_ones_are_compared_with_those_on_probation() -> None:
+    got = weights([0, 0, 1], at(0.0, 2.0, 4.0), DistanceAware(), heard=[0, 0, 1])
+    shares = [100 * math.exp(-0.5), 100 * math.exp(-0.5), 200 * math.exp(-1)]
+    assert got == pytest.approx([each / sum(shares) for each in shares])
+
+
+def test_a_run_that_was_begun_before_there_was_probation_goes_on() -> None:
+    updates = [(Update(k, n, 1, w, {}, {}, {}), SENT) for k, (n, w) in enumerate(at(0.0, 2.0, 4.0))]
+    facts = told([0, 1, 1])
+    views = [
+        replace(desk({}, each), updates=updates) for each in (facts, {n: t for n, t in facts.items() if n != "heard"})
+    ]
+    assert DistanceAware().weights(views[0]) == DistanceAware().weights(views[1])
 
 
 def test_probation_is_told() -> None:
     updates = [(Update(k, n, 1, w, {}, {}, {}), SENT) for k, (n, w) in enumerate(at(0.0, 2.0, 4.0))]
     view = replace(desk({}, told([0, 0, 1], heard=[1, 0, 1])), updates=updates)
     DistanceAware().weights(view)
-    assert view.told["alerts"] == ["client 1 was never judged and is on probation"]
+    assert view.told["alerts"] == ["client 1 never answered a detection: it is on probation"]
 
 
 def test_equal_models_are_by_samples() -> None:

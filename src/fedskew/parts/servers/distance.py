@@ -25,11 +25,11 @@ class DistanceAware(Weigh):
     """N_i exp(-D_i), D_i = d_i / max_k d_k, d_i from a noisy client to the nearest clean one (FedNoRo Eqs. 6-8).
 
     With `soft`, D_i counts as far as the client is thought noisy: N_i exp(-p_i D_i). Without clean or without noisy
-    clients in the round it is by samples. Who never answered a detection that found somebody noisy is on probation: no
-    clean client to compare with, and D_i = 1/2. An update that is not finite weighs nothing.
+    clients in the round it is by samples. Where others are noisy, who never answered a detection is on probation, D_i =
+    1/2, and compared with only if no clean client replied. An update that is not finite weighs nothing.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"noisy", "probability", "heard"})
+    needs: ClassVar[frozenset[str]] = frozenset({"noisy", "probability"})
     individual = "weights"
 
     distance: Distance = "sum_of_tensor_norms"
@@ -40,8 +40,10 @@ class DistanceAware(Weigh):
         numbers = {update.client: self._numbers(update) for update, _ in desk.updates}
         broken = {client for client, held in numbers.items() if not all(bool(t.isfinite().all()) for t in held)}
         noisy = {client for client in numbers if desk.facts["noisy"][client]}
-        unheard = {client for client in numbers if desk.facts["noisy"].any() and not desk.facts["heard"][client]}
-        clean = [held for client, held in numbers.items() if client not in broken | noisy | unheard]
+        heard = desk.facts.get("heard", torch.ones_like(desk.facts["noisy"]))  # runs begun before it was a fact
+        unheard = {client for client in numbers if desk.facts["noisy"].any() and not heard[client]} - broken
+        known = [held for client, held in numbers.items() if client not in broken | noisy | unheard]
+        clean = known or [numbers[client] for client in sorted(unheard)]
         alerts = [f"client {client} is left out: its update is not finite" for client in sorted(broken)]
         away: dict[int, float] = {}
         if clean:
@@ -50,7 +52,7 @@ class DistanceAware(Weigh):
             trust = desk.facts["probability"] if self.soft else torch.ones_like(desk.facts["probability"])
             away = {client: float(trust[client]) * each / far for client, each in d.items()}
             away |= dict.fromkeys(unheard, PROBATION)
-            alerts += [f"client {client} was never judged and is on probation" for client in sorted(unheard - broken)]
+            alerts += [f"client {client} never answered a detection: it is on probation" for client in sorted(unheard)]
         elif noisy:
             alerts.append("no clean client replied, so that everybody counts by samples")
         if alerts:

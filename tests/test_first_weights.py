@@ -85,6 +85,8 @@ def test_a_mistake_is_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:
     }.items():
         assert said in complaint("run", *QUICK, "--weights", tmp_path / name, "--out", out)
         assert not out.exists()
+    said = complaint("run", *QUICK, "--weights", "nowhere.pt", "--out", out)
+    assert "model.weights is 'nowhere.pt', and there is no such file here or in the data folder" in said
 
 
 def test_a_mistake_is_found_before_annotators_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,12 @@ def spec(config: RunConfig, source: Source) -> Spec:
 
 def weights_file(config: RunConfig) -> weights.File | None:
     """The file that the run is to start from."""
-    return None if config.model.weights is None else weights.read(_found(config.model.weights, config))
+    if config.model.weights is None:
+        return None
+    path = _found(config.model.weights, config)
+    if not path.is_absolute() and not os.path.exists(path):
+        raise UserError(f"model.weights is '{path}', and there is no such file here or in the data folder")
+    return weights.read(path)
 
 
 def first_model(file: weights.File | None, net: Net) -> tuple[Tree, dict[str, Any]]:

@@ -17,13 +17,21 @@ def test_histograms_show_the_shares_of_each_round() -> None:
     assert second.tolist() == [[50.0, 100.0], [50.0, 0.0]]
 
 
+def test_the_key_of_recalls_names_every_group_also_those_that_the_first_panel_lacks() -> None:
+    figure = figures.recalls([50.0, 60.0], {"a": [1.0, 2.0], "b": [3.0, 4.0]}, {"a": [2, 2], "b": [4, 0]})
+    keys = {each.get_label(): each.get_facecolor() for each in figure.legends[0].get_patches()}
+    assert list(keys) == ["majority", "minority", "vacant", "before"]
+    drawn = [bar.get_facecolor() for bar in figure.axes[1].patches]
+    assert keys["majority"] == drawn[0] and keys["vacant"] == drawn[1]
+
+
 def test_recalls_have_a_panel_for_each_method_and_hide_the_rest() -> None:
     counts = {name: [8, 1, 0] for name in "abcd"}
     figure = figures.recalls([50.0, 60.0, 70.0], {name: [90.0, 30.0, 10.0] for name in "abcd"}, counts)
     assert [axes.get_visible() for axes in figure.axes] == [True] * 4 + [False] * 2
     heights = [bar.get_height() for bar in figure.axes[0].patches]
     assert heights == [90.0, 30.0, 10.0, 50.0, 60.0, 70.0]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["majority", "minority", "vacant"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["majority", "minority", "vacant", "before"]
 
 
 def test_lines_stand_at_their_numbers_or_evenly() -> None:

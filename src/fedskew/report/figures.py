@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedskew.report.pictures import COLOURS, FAINT, GROUP_COLOURS, INK, STYLES, _clean, _figure
 from fedskew.report.tables import GROUPS
@@ -11,6 +11,9 @@ from fedskew.report.tables import GROUPS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+#: what tells groups of classes apart without colours
+_HATCHES = ("", "///", "xxx")
 
 #: values [rounds][classes], or [classes][classes]
 Matrix = Sequence[Sequence[float]]
@@ -42,14 +45,20 @@ def recalls(
     before: Sequence[float], after: Mapping[str, Sequence[float]], counts: Mapping[str, Sequence[int]]
 ) -> Figure:
     """Recall by class, %, before (outlines) and after a local update, a panel each; colours tell what a client has."""
+    from matplotlib.patches import Patch
+
+    looks: list[dict[str, Any]] = [
+        {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+        for colour, hatch in zip(GROUP_COLOURS, _HATCHES, strict=True)
+    ]
     wide = 2.4 + 0.3 * len(before)
     figure = _figure(wide * min(3, len(after)), 3.2 * -(-len(after) // 3))
     grid = list(figure.subplots(-(-len(after) // 3), min(3, len(after)), squeeze=False, sharey=True).flat)
-    for number, (axes, (name, values)) in enumerate(zip(grid, after.items(), strict=False)):
+    for axes, (name, values) in zip(grid, after.items(), strict=False):
         groups = groups_of(counts[name])
-        for group, colour in zip(GROUPS, GROUP_COLOURS, strict=True):
+        for group, look in zip(GROUPS, looks, strict=True):
             places = [c for c, each in enumerate(groups) if each == group]
-            axes.bar(places, [values[c] for c in places], 0.7, color=colour, label=group if number == 0 else None)
+            axes.bar(places, [values[c] for c in places], 0.7, **look)
         axes.bar(range(len(before)), before, 0.9, fill=False, edgecolor=INK, linewidth=0.9)
         axes.set_title(name, fontsize=10, color=INK)
         axes.set_xlabel("class")
@@ -58,7 +67,9 @@ def recalls(
     for axes in grid[len(after) :]:
         axes.set_visible(False)
     figure.axes[0].set_ylabel("recall, %")
-    figure.legend(frameon=False, ncols=3, loc="outside lower center", fontsize=9)
+    keys = [Patch(label=group, **look) for group, look in zip(GROUPS, looks, strict=True)]
+    keys.append(Patch(label="before", fill=False, edgecolor=INK, linewidth=0.9))
+    figure.legend(handles=keys, frameon=False, ncols=4, loc="outside lower center", fontsize=9)
     return figure
 
 

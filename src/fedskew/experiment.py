@@ -234,9 +234,8 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
     given = replace(given, shelf=shelf)
     _check_named(config, given)
     again = not fresh and folder is not None and config.checkpoint.every and checkpoint.exists(folder / CHECKPOINT)
-    file = (
-        None if again else resolve.weights_file(config)
-    )  # what is wrong with it is said before annotators are trained
+    # read before annotators are trained, so that what is wrong with it is said at once
+    file = None if again else resolve.weights_file(config)
     if fresh and file is not None:
         run_folder.check_outside(file.path, folder)
     with one_thread():

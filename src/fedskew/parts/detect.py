@@ -35,7 +35,7 @@ class Detect(Entry):
     in two, as published. Asked again, a client's status changes after `patience` equal verdicts.
     With `epsilon`, only privatised cells travel: (epsilon, delta) per detection, losses cut at `clip`. Without it the
     matrix of confusions may travel with normal noise, for which nothing is claimed: its thresholds are data, too.
-    Samples are measured as they are, or in a `view` that varies them as in training does; of the mixture's components
+    Samples are measured as they are, or in a `view` that varies them as training does; of the mixture's components
     the noisy one is that with the larger sum, or norm, of its centre.
     """
 

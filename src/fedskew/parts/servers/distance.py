@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -16,7 +16,7 @@ from fedskew.types import Update
 
 Distance = Literal["sum_of_tensor_norms", "global_l2"]
 
-#: D_i of a client that nobody could judge yet
+#: D_i of a client that never answered a detection
 PROBATION = 0.5
 
 
@@ -39,28 +39,33 @@ class DistanceAware(Weigh):
     def weights(self, desk: Desk) -> list[float]:
         numbers = {update.client: self._numbers(update) for update, _ in desk.updates}
         broken = {client for client, held in numbers.items() if not all(bool(t.isfinite().all()) for t in held)}
-        noisy = {client for client in numbers if desk.facts["noisy"][client]}
-        heard = desk.facts.get("heard", torch.ones_like(desk.facts["noisy"]))  # runs begun before it was a fact
-        unheard = {client for client in numbers if desk.facts["noisy"].any() and not heard[client]} - broken
-        known = [held for client, held in numbers.items() if client not in broken | noisy | unheard]
-        clean = known or [numbers[client] for client in sorted(unheard)]
         alerts = [f"client {client} is left out: its update is not finite" for client in sorted(broken)]
-        away: dict[int, float] = {}
-        if clean:
-            d = {client: min(self._between(numbers[client], other) for other in clean) for client in noisy - broken}
-            far = max(d.values(), default=0.0) or 1.0
-            trust = desk.facts["probability"] if self.soft else torch.ones_like(desk.facts["probability"])
-            away = {client: float(trust[client]) * each / far for client, each in d.items()}
-            away |= dict.fromkeys(unheard, PROBATION)
-            alerts += [f"client {client} never answered a detection: it is on probation" for client in sorted(unheard)]
-        elif noisy:
-            alerts.append("no clean client replied, so that everybody counts by samples")
+        whole = {client: held for client, held in numbers.items() if client not in broken}
+        away = self._away(desk, whole, alerts)
         if alerts:
             desk.told["alerts"] = alerts
         return [
-            0.0 if update.client in broken else update.examples * math.exp(-away.get(update.client, 0.0))
+            update.examples * math.exp(-away[update.client]) if update.client in whole else 0.0
             for update, _ in desk.updates
         ]
+
+    def _away(self, desk: Desk, numbers: Mapping[int, Sequence[Tensor]], alerts: list[str]) -> dict[int, float]:
+        """D_i of every client, and what is to be said about it."""
+        flags, trust = desk.facts["noisy"], desk.facts["probability"]
+        heard = desk.facts.get("heard", torch.ones_like(flags))  # runs begun before it was a fact lack it
+        noisy = {client for client in numbers if flags[client]}
+        unheard = {client for client in numbers if flags.any() and not heard[client]}
+        known = [held for client, held in numbers.items() if client not in noisy | unheard]
+        clean = known or [numbers[client] for client in sorted(unheard)]
+        away = dict.fromkeys(numbers, 0.0)
+        if not clean:
+            alerts += ["no clean client replied, so that everybody counts by samples"] if noisy else []
+            return away
+        d = {client: min(self._between(numbers[client], other) for other in clean) for client in noisy}
+        far = max(d.values(), default=0.0) or 1.0
+        alerts += [f"client {client} never answered a detection: it is on probation" for client in sorted(unheard)]
+        away |= dict.fromkeys(unheard, PROBATION)
+        return away | {client: (float(trust[client]) if self.soft else 1.0) * each / far for client, each in d.items()}
 
     def _numbers(self, update: Update) -> list[Tensor]:
         """What is compared; counters are not, for they would measure a client's size."""

@@ -4,8 +4,9 @@
 
 With IDs, only what begins so. A run that is finished is not made again; one that was interrupted, or is the beginning
 of a longer one, goes on to the same bits if its checkpoint is still there. Two of these may run side by side: each
-passes over what the other is training. Everything is float32: where the processor has no instructions for it, bf16 is 8
-to 20 times slower. Annotators are trained once per seed if FEDSKEW_CACHE names a folder.
+passes over what the other is training, and with `taskset -c 0`, `taskset -c 1` each keeps to a core. Entries are
+float32 unless they say bf16, which wants a processor with instructions for it: others take 8 to 20 times longer.
+Annotators are trained once per seed if FEDSKEW_CACHE names a folder.
 """
 
 from __future__ import annotations
@@ -35,16 +36,18 @@ class Entry:
     scale: Scale
     methods: tuple[str, ...] = ()
     seeds: int = 1
+    precision: str = "float32"
 
     def groups(self) -> list[list[Cell]]:
-        return one.wanted(self.preset, self.scale, self.methods, self.seeds)
+        return one.wanted(self.preset, self.scale, self.methods, self.seeds, precision=self.precision)
 
 
 def queue(results: Path) -> Iterator[Entry]:
     """What is to be run, in this order."""
     for asked in tomllib.loads((results / "queue.toml").read_text(encoding="utf-8"))["runs"]:
         for preset, _ in find(asked["id"]):
-            yield Entry(preset, asked["scale"], tuple(asked.get("methods", ())), asked.get("seeds", 1))
+            methods, precision = tuple(asked.get("methods", ())), asked.get("precision", "float32")
+            yield Entry(preset, asked["scale"], methods, asked.get("seeds", 1), precision)
 
 
 def shelf(results: Path) -> cells.Shelf:

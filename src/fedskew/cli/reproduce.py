@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -147,7 +146,9 @@ def _list(presets: list[Preset], scale: Any, shelf: Shelf, clock: Clock, as_json
         ],
         left=3,
     )
-    click.echo(f"Runs and estimates are those of --scale {scale}, on all {os.cpu_count()} cores of this machine.")
+    from joblib import cpu_count
+
+    click.echo(f"Runs and estimates are those of --scale {scale}, on all {cpu_count()} cores of this machine.")
     if not all(row["measured_here"] for row in rows):
         click.echo(
             "Estimates rest on step times of another machine where this one is not measured; --measure does that."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from joblib import cpu_count
 from PIL import Image
 from torch import Tensor
 
@@ -125,7 +125,7 @@ def gather(
 def _in_threads(block: Callable[[int], int], total: int, tell: Tell | None) -> None:
     """Do all blocks on all cores: decoding takes nearly all the time and holds no lock."""
     done = 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cpu_count()) as pool:
         try:
             for more in pool.map(block, range(0, total, _BLOCK)):
                 done += more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from joblib import cpu_count
 
 from fedskew import seeds
 from fedskew.data import files, safe_pickle
@@ -261,7 +261,7 @@ def _cifar_source(
         return _cifar_batch(paths[file], content, key, len(labels)), checksum
 
     # Unpacking xz takes nearly all the time and holds no lock.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cpu_count()) as pool:
         batches = dict(zip(official, pool.map(read, official), strict=True))
     *training, (test, _) = batches.values()
     train = Arrays(torch.cat([batch.x for batch, _ in training]), torch.cat([batch.y for batch, _ in training]))

@@ -7,7 +7,6 @@ memory. The main process deals out blocks, the longest first, and folds their su
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
+from joblib import cpu_count
 from torch import Tensor
 
 from fedskew import codec
@@ -38,7 +38,7 @@ class Pool:
         self.site, self.store = site, store
         self._common = Arena()
         self._workers: list[_Worker] = []
-        for _ in range(workers or os.cpu_count() or 1):
+        for _ in range(workers or cpu_count()):
             self._workers.append(_Worker(site, self._common, [w.pipe for w in self._workers]))
 
     def ask(self, sent: Sequence[Broadcast]) -> Gathered:

@@ -21,6 +21,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else every s
 import numpy as np
 import ray
 import torch
+from joblib import cpu_count
 from ray._private import ray_constants
 from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -212,7 +213,7 @@ def _connect(address: str | None, workers: int | None) -> bool:
         return True
     clusters, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False  # Ray's way to say: loopback
     try:
-        ray.init("local", num_cpus=workers or os.cpu_count(), include_dashboard=False, **quiet)
+        ray.init("local", num_cpus=workers or cpu_count(), include_dashboard=False, **quiet)
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = clusters
     if ray.util.get_node_ip_address() != LOOPBACK:

@@ -121,6 +121,8 @@ class Net:
         return twin
 
     def _forward(self, module: nn.Module, x: Tensor) -> Output:
+        if self._bf16 and x.dim() == 4:  # the layout that processors with bf16 convolve in: a third less time
+            x = x.contiguous(memory_format=torch.channels_last)
         autocast: Any = torch.autocast(self.device.type, torch.bfloat16) if self._bf16 else nullcontext()
         with autocast:
             logits, features = module.forward_with_features(x)  # type: ignore[operator]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from joblib import cpu_count
 from pydantic import ValidationError
 
 from fedskew import experiment, record, run_folder
@@ -167,7 +167,7 @@ def _train(missing: Mapping[Path, Cell], begun: Mapping[Path, Path], jobs: int, 
         for folder, cell in missing.items():
             train(cell, folder, begun.get(folder), progress=None if tell is None else tell(cell))
         return
-    workers = max(1, (os.cpu_count() or 1) // jobs)
+    workers = max(1, cpu_count() // jobs)
     # forked workers would inherit threads that hold locks; these fork again for their own engines
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = [pool.submit(train, cell, folder, begun.get(folder), workers) for folder, cell in missing.items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from statistics import median
 
 import torch
 import torch.nn.functional as F
+from joblib import cpu_count
 
 from fedskew.config import RunConfig
 from fedskew.data import cache
@@ -127,4 +127,4 @@ def seconds(configs: Iterable[RunConfig], clock: Clock) -> tuple[float, bool] | 
             return None
         total += found[0] * steps(config)
         here &= found[1]
-    return total / (os.cpu_count() or 1), here
+    return total / cpu_count(), here

@@ -70,6 +70,20 @@ def test_bf16_trains_and_keeps_float32_weights() -> None:
     assert all(torch.isfinite(t).all() for t in half.weights.values())
 
 
+def test_an_own_network_that_counts_on_the_usual_layout_trains_in_bf16() -> None:
+    class Viewing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.Linear(256, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.conv(x).view(len(x), -1))  # fails where channels lie side by side
+
+    colours = fedskew.data.sources.load("synthetic", samples=240, classes=10, shape=(3, 8, 8))
+    given = experiment.Given(source=colours, module=Viewing())
+    assert experiment.run(harness.config(precision="bf16", rounds=1), given=given).weights is not None
+
+
 def test_own_arrays_and_own_module_in_five_lines() -> None:
     x, y = torch.randn(300, 12), torch.randint(3, (300,))
     model = torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
@@ -125,6 +139,23 @@ def test_a_run_that_is_going_on_is_neither_resumed_nor_replaced(tmp_path: Path) 
     assert tried == [0, 1]
     assert done.end["weights_sha256"] == harness.finish(config).end["weights_sha256"]
     assert record.read(tmp_path / "run").header["config"]["rounds"] == 2
+
+
+def test_two_that_begin_at_once_in_one_folder_do_not_both_train(tmp_path: Path) -> None:
+    config, begun = harness.config(rounds=2), []
+
+    class Overtaken(torch.nn.Flatten):  # tried out after the folder was seen to be free, and before it is made
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not begun:
+                with torch.enable_grad():
+                    begun.append(experiment.run(config, tmp_path / "run", given=harness.given()))
+            return super().forward(x)
+
+    module = torch.nn.Sequential(Overtaken(), torch.nn.Linear(64, 10))
+    with pytest.raises(UserError, match="already holds a run"):
+        experiment.run(config, tmp_path / "run", given=experiment.Given(source=harness.digits(), module=module))
+    ended = record.read(tmp_path / "run").end
+    assert ended is not None and ended["weights_sha256"] == begun[0].end["weights_sha256"]
 
 
 def test_a_run_that_failed_can_be_resumed_by_the_same_process(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def run(
     """Train from the beginning; with `out`, leave a run folder there that can be resumed and reported on."""
     if out is not None:
         run_folder.check_free(out, force)
-    return _go(config, out, given, progress, fresh=True)
+    return _go(config, out, given, progress, force)
 
 
 def resume(
@@ -203,7 +203,7 @@ def resume(
     with run_folder.writing(folder):
         (folder / CHECKPOINT).mkdir(exist_ok=True)
         run_folder.write(folder / CONFIG, configuration.dumps(config))
-    return _go(config, folder, given, progress)
+    return _go(config, folder, given, progress, None)
 
 
 def begun(folder: Path, rounds: int | None = None) -> RunConfig:
@@ -229,7 +229,8 @@ def _check_unpaced(method: Method, rounds: int) -> None:
             )
 
 
-def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None, fresh: bool = False) -> Result:
+def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None, force: bool | None) -> Result:
+    fresh = force is not None
     shelf = given.shelf or Shelf(None if fresh else folder)
     given = replace(given, shelf=shelf)
     _check_named(config, given)
@@ -244,8 +245,8 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
         header = evidence.header(config, site, source, spec)
         model, origin = resolve.first_model(file, site.net(spec))
         header["model"] |= origin
-        if fresh and folder is not None:  # only now, so that a mistake leaves no folder behind
-            run_folder.make(folder, config)
+        if force is not None and folder is not None:  # only now, so that a mistake leaves no folder behind
+            run_folder.make(folder, config, force)
         if folder is not None and site.ledger is not None and site.ledger.soft_labels:
             shelf.save(site.ledger.soft_labels, folder)
         store = Store(folder / CHECKPOINT if folder is not None and config.checkpoint.every else None)

@@ -71,8 +71,9 @@ def check_kept(folder: Path, config: RunConfig, has_checkpoint: bool) -> None:
         )
 
 
-def make(out: Path, config: RunConfig) -> None:
+def make(out: Path, config: RunConfig, force: bool) -> None:
     """Make the folder of a new run; a run that it holds is replaced, other files stay."""
+    check_free(out, force)  # reading data takes a while, in which another process may have begun there
     try:
         if holds_run(out):
             _clear(out)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedskew import config as configuration
 from fedskew import experiment, face
 from fedskew.data import sources
 
@@ -39,6 +40,18 @@ def test_engines_agree_under_augmentation_and_dropout(method: str, precision: st
     ended = {
         engine: experiment.run(
             face.configure(method=method, engine=engine, **options), given=experiment.Given(source=images)
+        ).end["weights_sha256"]
+        for engine in ("inline", "pool", "wire")
+    }
+    assert len(set(ended.values())) == 1, ended
+
+
+@pytest.mark.parametrize("method", ["fedlmd", "fedcurv", "fedconcat(encoder_rounds=1)"])
+def test_engines_agree_in_the_layout_of_bf16(method: str, images: sources.Source) -> None:
+    config = face.configure(method=method, model="cnn2", precision="bf16", clients=3, rounds=2, epochs=1, batch=16)
+    ended = {
+        engine: experiment.run(
+            configuration.override(config, [f"engine.name={engine}"]), given=experiment.Given(source=images)
         ).end["weights_sha256"]
         for engine in ("inline", "pool", "wire")
     }

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 )
 @options.setting("--data-dir", "Folder of data files; or set FEDSKEW_DATA.", "none")
 @options.setting("--device", "Where networks run.", "cpu")
-@options.setting("--precision", "float32 or bf16.", "float32")
+@options.setting("--precision", "float32, or bf16 (quicker where the processor has instructions for it).", "float32")
 @click.option(
     "--measure", is_flag=True, help="With --list: measure steps on this machine where none were; takes minutes."
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -122,16 +122,19 @@ def recorded_counts(results: Path, config: RunConfig) -> list[list[int]] | None:
     return None
 
 
-def not_run(entry: Entry, there: Sequence[Cell]) -> str:
-    """A sentence on what is missing of a table, empty if nothing is."""
-    done = {(cell.row, cell.column) for cell in there}
-    several = len({group[0].column for group in entry.groups()}) > 1
-    missing = [
-        f"{cell.row} ({cell.column})" if several else cell.row
-        for cell, *_ in entry.groups()
-        if (cell.row, cell.column) not in done
-    ]
-    return f"{NOT_RUN}: {', '.join(missing)}." if missing else ""
+def not_run(entry: Entry, there: Mapping[tuple[str, str], int]) -> str:
+    """A sentence on what is missing of a table, empty if nothing is; `there` has the seeds of rows and columns."""
+    groups = {(group[0].row, group[0].column): len(group) for group in entry.groups()}
+    several = len({column for _, column in groups}) > 1
+    names = {place: f"{place[0]} ({place[1]})" if several else place[0] for place in groups}
+    missing = [names[place] for place in groups if place not in there]
+    fewer = [f"{names[place]} {there[place]} of {n}" for place, n in groups.items() if 0 < there.get(place, 0) < n]
+    said = [f"{NOT_RUN}: {', '.join(missing)}."] if missing else []
+    return " ".join([*said, f"Not all seeds yet: {', '.join(fewer)}."] if fewer else said)
+
+
+def seeds_of(rows: Sequence[Row | Ran]) -> dict[tuple[str, str], int]:
+    return {(row.cell.row, row.cell.column): len(row.runs) for row in rows}
 
 
 def counts_sentence(entry: Entry) -> str:
@@ -144,6 +147,7 @@ def made_by(entry: Entry, folders: Sequence[Path]) -> str:
     """Command, seeds, precision, commits and machine."""
     words = ["fedskew reproduce", entry.preset.id, "--scale", entry.scale]
     words += ["--methods", ",".join(entry.methods)] if entry.methods else []
+    words += ["--precision", entry.precision] if entry.precision != "float32" else []
     words += ["--seeds", str(entry.seeds), "--records results"]
     headers = [record.read(folder).header for folder in folders]
     seeds = sorted({header["config"]["seed"] for header in headers})
@@ -164,9 +168,8 @@ def machine(header: dict[str, Any]) -> str:
 OPENING = f"""# Results on real data
 
 Written by `scripts/results_page.py` from the records under `results/`, which hold every round, the exact configuration,
-versions and digests; `make results` runs what is missing of `results/queue.toml` and writes this page again. All runs
-are float32: where the processor has no instructions for it, bf16 is 8 to 20 times slower. The machine was shared with
-other work, so seconds are upper bounds.
+versions and digests; `make results` runs what is missing of `results/queue.toml` and writes this page again. Runs are
+float32 or bf16, as is said under each table. The machine was shared with other work, so seconds are upper bounds.
 
 *best* is the best round on the test data, as the papers report it, so look at *last* too. Shares are percentages,
 with population deviations where there are several seeds. A printed number stands beside ours only where data, protocol
@@ -201,7 +204,7 @@ class Page:
         return "\n\n".join(filter(None, map(str.strip, parts)))
 
     def of_rows(self, entry: Entry, rows: list[Row]) -> list[str]:
-        parts, missing = [], not_run(entry, [row.cell for row in rows])
+        parts, missing = [], not_run(entry, seeds_of(rows))
         if rows and entry.preset.shows in SCORES:
             key = SCORES[entry.preset.shows]
             said = apart(rows, key) if entry.preset.shows == "balanced" else order(entry, rows)
@@ -214,14 +217,19 @@ class Page:
         return [*parts, missing]
 
     def of_measures(self, entry: Entry, ran: list[Ran]) -> list[str]:
-        missing = not_run(entry, [each.cell for each in ran])
+        missing = not_run(entry, seeds_of(ran))
         if not ran:
             return [missing]
         measured = measure.measured(entry.preset, ran)
         numbers = sheet.numbers(entry.preset, measured)
         said = sheet.orders(numbers) if entry.preset.shows in ("drift", "sweep") else []
         if entry.preset.shows in ("detection", "warmups"):
-            said.append(f"Each share is a mean over {FITS:,} fits")
+            said.append(f"Each share is a mean over {FITS:,} fits; the command below makes {one.FITS[entry.scale]:,}")
+        if len({number.seeds for number in numbers}) > 1:
+            said += (
+                f"Of {n} seed{'s' * (n > 1)}: {', '.join(dict.fromkeys(x.row for x in numbers if x.seeds == n))}"
+                for n in sorted({number.seeds for number in numbers})
+            )
         folders = [folder for each in ran for folder in each.folders]
         lines = "\n".join(f"- {sentence}." for sentence in said)
         shown = self.picture(entry, ran, measured, numbers)

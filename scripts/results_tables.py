@@ -41,6 +41,10 @@ class Row:
         shown = f"`{self.runs[0].header['method']}`"
         return shown if shown.strip("`").split("(")[0] == self.cell.row else f"{self.cell.row}: {shown}"
 
+    @property
+    def seeds(self) -> list[int]:
+        return [run.header["config"]["seed"] for run in self.runs]
+
     def scores(self, key: str) -> dict[str, list[float]]:
         """Percentages for each seed, of the counted rounds that were evaluated."""
         curves = [
@@ -116,18 +120,26 @@ def order(entry: Entry, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def apart(rows: Sequence[Row], key: str) -> Iterator[str]:
-    """On a stand-in: from which methods the paper's own differs."""
-    last = {row.cell.row: fmean(row.scores(key)["last10"]) for row in rows if row.whole}
+    """On a stand-in: from which methods the paper's own differs; seeds are compared in pairs."""
+    last = {row.cell.row: dict(zip(row.seeds, row.scores(key)["last10"], strict=True)) for row in rows if row.whole}
     own = next((name for name in ("fednoro", "kl+daagg") if name in last), None)
     if own is None or len(last) < 2:
         return
-    gaps = {name: last[own] - value for name, value in last.items() if name != own}
+    common = {name: last[own].keys() & seeds.keys() for name, seeds in last.items() if name != own}
+    pairs = {name: [last[own][n] - last[name][n] for n in sorted(seeds)] for name, seeds in common.items() if seeds}
+    gaps = {name: fmean(each) for name, each in pairs.items()}
     above = [f"{name} ({gap:+.2f})" for name, gap in gaps.items() if gap >= EQUAL]
     below = [f"{name} ({gap:+.2f})" for name, gap in gaps.items() if gap <= -EQUAL]
-    equal = [name for name, gap in gaps.items() if abs(gap) < EQUAL]
+    equal = [f"{name} ({gap:+.2f}{_always(pairs[name])})" for name, gap in gaps.items() if abs(gap) < EQUAL]
     yield f"By the mean of the last 10 rounds, {own} is above: {', '.join(above) or 'none'}."
     yield f"It is below: {', '.join(below) or 'none'}."
     yield f"Closer than {EQUAL:g} points, which is not called a difference: {', '.join(equal) or 'none'}."
+
+
+def _always(differences: Sequence[float]) -> str:
+    if len(differences) < 2 or min(differences) <= 0 <= max(differences):
+        return ""
+    return f", {'above' if differences[0] > 0 else 'below'} with each seed"
 
 
 def clients_table(rows: Sequence[Row]) -> str:

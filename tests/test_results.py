@@ -51,6 +51,7 @@ methods = ["fedavg", "fedvls"]
 [[runs]]
 id = "fedlmd/fig8/switch"
 scale = "smoke"
+precision = "bf16"
 """
 
 
@@ -328,6 +329,8 @@ def test_every_kind_of_table_comes_from_records(small: Made) -> None:
     assert check_page(small) == set(CHECKS) - {"vacant"}
     assert "Not run yet: rofl." in small.text and "A remark." in small.text
     assert "printed best" not in small.text and "+/-" not in small.text
+    command = "fedskew reproduce fedlmd/fig8/switch --scale smoke --precision bf16 --seeds 1 --records results"
+    assert f"Made by `{command}`; seed 2022; bf16; commit " in small.text
 
 
 def test_a_changed_number_is_noticed(small: Made, tmp_path: Path) -> None:

@@ -150,6 +150,10 @@ def test_an_interrupted_comparison_can_be_gone_on_with(monkeypatch: pytest.Monke
     whole = json.loads(succeed(*asked[:-3], "--out", "whole", "--json"))
     assert [row["last"] for row in resumed] == [row["last"] for row in whole]
     assert "other options" in complaint(*asked, "--resume", "--lr", "0.5")
+    assert "other options" in complaint(*asked, "--resume", "--precision", "bf16")
+    assert "other options" in complaint(*asked, "--resume", "--set", "engine.drop=0.1")
+    again = json.loads(succeed(*asked, "--resume", "--engine", "wire"))  # which gives the same bits
+    assert [row["last"] for row in again] == [row["last"] for row in resumed]
 
 
 def test_report_makes_pages_of_finished_and_unfinished_runs() -> None:

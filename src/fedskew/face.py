@@ -56,6 +56,9 @@ FLAGS = {
     "precision": "engine.precision",
 }
 
+#: Settings of the engine that leave the result as it is, so that a run may go on with others.
+_WHO_COMPUTES = ("name", "workers", "address", "device")
+
 
 def configure(
     config: str | Path | RunConfig | None = None,
@@ -283,7 +286,9 @@ def holds(folder: Path, config: RunConfig) -> bool:
 
     if not (folder / run_folder.CONFIG).exists():
         return False
-    if experiment.begun(folder).model_copy(update={"engine": config.engine}) != config:
+    before = experiment.begun(folder)
+    engine = before.engine.model_copy(update={key: getattr(config.engine, key) for key in _WHO_COMPUTES})
+    if before.model_copy(update={"engine": engine}) != config:
         raise UserError(f"the run in '{folder}' was begun with other options; give the same ones, or another --out")
     return True
 

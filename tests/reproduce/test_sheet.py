@@ -152,6 +152,39 @@ def test_every_substitution_is_listed_with_whom_it_holds_for() -> None:
     assert "method: fedlsr(t_w=20) -> fedlsr(t_w=4) (fedlsr)" in changes
 
 
+@pytest.mark.parametrize("wanted", ["fedvls/table12", "fedvls/fig1", "fedvls/fig2", "fedvls/fig9"])
+def test_what_is_changed_in_the_model_begun_with_is_listed_too(wanted: str) -> None:
+    preset = preset_of(wanted)
+    assert sheet.substitutions(preset.cells("paper")) == []
+    changes = sheet.substitutions(preset.cells("small"))
+    assert "model begun with: rounds: 100 -> 5" in changes
+    assert not any(change.startswith("rounds") for change in changes)  # the update itself is one round at any scale
+
+
+def test_a_mean_over_other_domains_has_no_printed_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three domains at small scale; the paper has four, of which the mean is 93.89 for FPL."""
+    preset = preset_of("fedvls/table14")
+    monkeypatch.setattr(measure, "_domain_scores", lambda cell, folder: {"mnist": 0.5, "mean": 0.5})
+    at = {
+        scale: {
+            number.column: number.printed
+            for number in sheet.numbers(preset, measure.measured(preset, [ran(preset.cells(scale)[0], [0.5])]))  # type: ignore[arg-type]
+        }
+        for scale in ("paper", "small")
+    }
+    assert at["small"]["mean"] is None and at["paper"]["mean"] is not None
+    assert at["small"]["mnist"] == at["paper"]["mnist"] is not None
+
+
+def test_a_mean_of_some_seeds_says_of_how_many() -> None:
+    """A speed-up of 5 in one of three seeds, the others of which never got there."""
+    line = Measured("fedlmd", "cifar10-lda-0.05", {"best": [50.0, 50.0, 50.0], "speedup": [None, 5.0, None]})
+    found = sheet.numbers(preset_of("fedlmd/table5/cifar10-lda-0.5"), [line])
+    assert sheet.cells(sheet.Sheet("", found))[1] == [["fedlmd", "50.00 ± 0.00", "5.00 (1 of 3)"]]
+    *_, last = csv.DictReader(io.StringIO(sheet.comma_separated(sheet.Sheet("", found))))
+    assert (last["measure"], last["seeds"], last["runs"]) == ("speedup", "1", "3")
+
+
 def test_the_table_as_text() -> None:
     found = sheet.numbers(preset_of("fedlmd/table1/cifar10-lda-0.05"), [NTD, AVG])
     made = sheet.Sheet("title", found, ["a sentence"], ["rounds: 200 -> 15"])
@@ -169,10 +202,14 @@ def test_one_measure_of_many_columns_is_a_matrix() -> None:
     values = [Measured("fedavg", f"class-{c}", {"recall": [float(c)]}) for c in range(10)]
     heading, cells = sheet.cells(sheet.Sheet("", sheet.numbers(preset_of("fedvls/table12"), values)))
     assert heading == ["", *(f"class-{c}" for c in range(10))]
-    assert cells[0][:3] == ["fedavg", "0.00", "1.00"] and cells[1][:5] == [
-        "fedavg, printed",
-        "0.00",
-        "0.00",
-        "0.00",
-        "44.10",
+    assert [line[:5] for line in cells] == [
+        ["fedavg", "0.00", "1.00", "2.00", "3.00"],
+        ["fedavg, printed", "0.00", "0.00", "0.00", "44.10"],
+        ["fedavg, difference", "+0.00", "+1.00", "+2.00", "-41.10"],
     ]
+
+
+def test_a_matrix_marks_what_is_impossible() -> None:
+    values = [Measured("fedvls", f"class-{c}", {"recall": [50.0]}) for c in range(10)]
+    _, cells = sheet.cells(sheet.Sheet("", sheet.numbers(preset_of("fedvls/table12"), values)))
+    assert cells[1][4:7] == ["64.60", "50.07 (impossible)", "83.50"] and cells[2][5] == "-0.07"

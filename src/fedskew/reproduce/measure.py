@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -168,8 +168,15 @@ def _domains(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     for each in ran:
         scores = [_domain_scores(each.cell, folder) for folder in each.folders]
         for name in scores[0]:
-            lines.append(_line(each, {"accuracy": [_percent(score[name]) for score in scores]}, name))
+            line = _line(each, {"accuracy": [_percent(score[name]) for score in scores]}, name)
+            # a mean over other domains is another number
+            lines.append(replace(line, stands_in=True) if name == "mean" and _other_domains(each.cell) else line)
     return lines
+
+
+def _other_domains(cell: Cell) -> bool:
+    ours, printed = (config.data.options.get("domains") for config in (cell.config, cell.printed))
+    return cell.stands_in or ours != printed
 
 
 def _domain_scores(cell: Cell, folder: Path) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean, pstdev
@@ -20,11 +20,12 @@ _SMALLER = ("drift",)
 #: Measures that count.
 _WHOLE = ("reached", "samples")
 _MANY = 8
+IMPOSSIBLE = "impossible as printed"
 
 
 @dataclass(frozen=True)
 class Number:
-    """One measure of one place."""
+    """One measure of one place: the mean of the `seeds` among `runs` that have it."""
 
     row: str
     column: str
@@ -32,6 +33,7 @@ class Number:
     ours: float | None = None
     std: float | None = None
     seeds: int = 0
+    runs: int = 0
     printed: float | None = None
     printed_std: float | None = None
     note: str = ""
@@ -67,6 +69,7 @@ def numbers(preset: Preset, measured: Sequence[Measured]) -> list[Number]:
                     fmean(known) if known else None,
                     pstdev(known) if len(known) > 1 else None,
                     len(known),
+                    len(values),
                     beside.values.get(measure),
                     beside.values.get("std") if measure == "best" else None,
                     _note(beside),
@@ -76,7 +79,7 @@ def numbers(preset: Preset, measured: Sequence[Measured]) -> list[Number]:
 
 
 def _note(printed: published.Printed) -> str:
-    return "impossible as printed" if printed.impossible else "Failed, as printed" if printed.failed else ""
+    return IMPOSSIBLE if printed.impossible else "Failed, as printed" if printed.failed else ""
 
 
 def orders(found: Sequence[Number]) -> list[str]:
@@ -105,15 +108,20 @@ def substitutions(cells: Sequence[Cell]) -> list[str]:
     """Every setting in which the runs differ from the paper's scale, with the rows it holds for."""
     rows: dict[str, list[str]] = {}
     for cell in cells:
-        before, after = (_flat(_plain(config)) for config in (cell.printed, cell.config))
-        for key in sorted({*before, *after}):
-            if before.get(key) != after.get(key):
-                rows.setdefault(f"{key}: {_shown(before.get(key))} -> {_shown(after.get(key))}", []).append(cell.row)
+        for change in [*_changes(cell), *(_changes(cell.start, "model begun with: ") if cell.start else ())]:
+            rows.setdefault(change, []).append(cell.row)
     everywhere = {cell.row for cell in cells}
     return [
         change if set(named) == everywhere else f"{change} ({', '.join(dict.fromkeys(named))})"
         for change, named in rows.items()
     ]
+
+
+def _changes(cell: Cell, of: str = "") -> Iterator[str]:
+    before, after = (_flat(_plain(config)) for config in (cell.printed, cell.config))
+    for key in sorted({*before, *after}):
+        if before.get(key) != after.get(key):
+            yield f"{of}{key}: {_shown(before.get(key))} -> {_shown(after.get(key))}"
 
 
 def _plain(config: RunConfig) -> dict[str, object]:
@@ -137,7 +145,7 @@ def _shown(value: object) -> str:
 def cells(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
     """The heading and the cells: a line for each method and column, a group of cells for each measure.
 
-    One measure of many columns is shown as it is printed, and printed numbers stand below ours.
+    One measure of many columns is shown as it is printed; printed numbers and differences stand below ours.
     """
     columns = list(dict.fromkeys(each.column for each in sheet.numbers))
     measures = list(dict.fromkeys(each.measure for each in sheet.numbers))
@@ -155,7 +163,7 @@ def cells(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
         line = [column] * (len(columns) > 1) + [row]
         for measure in measures:
             each = at.get((column, row, measure), Number(row, column, measure))
-            line.append(_number(each.ours, each.std, digits=0 if measure in _WHOLE else 2))
+            line.append(_ours(each))
             if measure in compared:
                 line += [_number(each.printed, each.printed_std), _signed(each.difference)]
         notes = dict.fromkeys(at[column, row, m].note for m in measures if (column, row, m) in at)
@@ -166,11 +174,24 @@ def cells(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
 def _matrix(found: Sequence[Number], columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     lines: dict[str, dict[str, str]] = {}
     for each in found:
-        digits = 0 if each.measure in _WHOLE else 2
-        lines.setdefault(each.row, {})[each.column] = _number(each.ours, each.std, digits)
+        shown = {each.row: _ours(each)}
         if each.printed is not None:
-            lines.setdefault(f"{each.row}, printed", {})[each.column] = _number(each.printed, each.printed_std, digits)
+            mark = " (impossible)" if each.note == IMPOSSIBLE else ""
+            shown[f"{each.row}, printed"] = _number(each.printed, each.printed_std, _digits(each)) + mark
+            shown[f"{each.row}, difference"] = _signed(each.difference, _digits(each))
+        for row, text in shown.items():
+            lines.setdefault(row, {})[each.column] = text
     return ["", *columns], [[row, *(line.get(column, "–") for column in columns)] for row, line in lines.items()]
+
+
+def _ours(each: Number) -> str:
+    """With the seeds that it is a mean of where others have no number, such as a speed-up that was not reached."""
+    shown = _number(each.ours, each.std, _digits(each))
+    return f"{shown} ({each.seeds} of {each.runs})" if 0 < each.seeds < each.runs else shown
+
+
+def _digits(each: Number) -> int:
+    return 0 if each.measure in _WHOLE else 2
 
 
 def _number(value: float | None, spread: float | None = None, digits: int = 2) -> str:
@@ -179,8 +200,8 @@ def _number(value: float | None, spread: float | None = None, digits: int = 2) -
     return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.2f}"
+def _signed(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:+.{digits}f}"
 
 
 def markdown(sheet: Sheet) -> str:
@@ -199,9 +220,9 @@ def comma_separated(sheet: Sheet) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
-        ["column", "row", "measure", "ours", "std", "seeds", "printed", "printed_std", "difference", "note"]
+        ["column", "row", "measure", "ours", "std", "seeds", "runs", "printed", "printed_std", "difference", "note"]
     )
     for n in sheet.numbers:
-        known = (n.ours, n.std, n.seeds, n.printed, n.printed_std, n.difference)
+        known = (n.ours, n.std, n.seeds, n.runs, n.printed, n.printed_std, n.difference)
         writer.writerow([n.column, n.row, n.measure, *("" if value is None else value for value in known), n.note])
     return text.getvalue()

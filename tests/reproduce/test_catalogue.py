@@ -149,6 +149,38 @@ def test_a_cell_on_other_data_stands_in() -> None:
     assert not preset.cells("small")[0].stands_in and preset.cells("smoke")[0].stands_in
 
 
+def test_a_task_of_our_own_stands_in_at_every_scale() -> None:
+    (preset, _), *_ = find("fednoro/table1/ham10000-rho0.4-eta0.5-0.7")
+    assert preset.protocol == (
+        "ham10000-rho0.4-eta0.5-0.7 stands in for ich-rho0.4-eta0.5-0.7; "
+        "20 clients, all in each of 30 rounds of 1 epoch, batch 16, Adam 3e-4"
+    )
+    assert all(cell.stands_in for scale in SCALES for cell in preset.cells(scale))
+    fednoro = next(cell for cell in preset.cells("paper") if cell.row == "fednoro")
+    assert (fednoro.config.data.name, fednoro.config.rounds, fednoro.config.method) == ("npz", 30, "fednoro")
+    assert (fednoro.printed.data.name, fednoro.printed.rounds) == ("ich", 100)
+    assert fednoro.printed.noise == fednoro.config.noise and fednoro.printed.method == "fednoro(gate=False)"
+
+
+def test_every_task_that_is_not_the_papers_says_whom_it_stands_for() -> None:
+    for preset in presets().values():
+        own = {task for task in preset.tasks if task.startswith(("ham10000", "cifar10n"))}
+        assert set(preset.stand_ins) == own
+        for task in own:  # the protocol's line is that of the configuration
+            config = preset.config("paper", task)
+            assert f"each of {config.rounds} rounds of {config.local.epochs} epoch, batch 16" in preset.protocol
+
+
+def test_what_is_assumed_is_named_with_its_value() -> None:
+    (preset, _), *_ = find("fedlmd/table2/cifar10-lda-0.05")
+    assert preset.assumed("small") == ["fedntd-tf(beta=1.0, tau=1.0)"]
+    assert preset.assumed("paper", ["fedavg", "fedlmd-tf"]) == []
+    (preset, _), *_ = find("fedlmd/fig8/switch")
+    assert preset.assumed("paper") == []  # teacher_from is what the figure is drawn over
+    (preset, _), *_ = find("fedlmd/fig9/tau")
+    assert preset.assumed("paper") == ["fedkd(beta=1.0)"]
+
+
 def test_a_local_update_is_one_round_from_a_trained_model() -> None:
     (preset, _), *_ = find("fedvls/table12")
     cell = preset.cells("paper")[-1]

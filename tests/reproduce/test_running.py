@@ -189,6 +189,38 @@ def test_one_client_s_update_begins_with_the_trained_model(finished: Path) -> No
     assert run.rounds[0]["examples"] == sum(start.header["counts"][3])
 
 
+def test_updates_among_records_are_taken_without_the_weights_they_began_with(finished: Path, tmp_path: Path) -> None:
+    """Committed records have no weights: a table whose updates are all there is made from them alone."""
+    preset = preset_of("fedvls/table12")
+    one.reproduce(preset, "smoke", Shelf(finished), methods=["fedavg", "fedkd"], name="inline")
+    there = tmp_path / "records"
+    for cell in (group[0] for group in one.wanted(preset, "smoke", ["fedavg", "fedkd"], name="inline")):
+        assert cell.start is not None
+        for each in (cell, cell.start):
+            kept = Shelf(there).place(each)
+            kept.mkdir(parents=True, exist_ok=True)
+            (kept / record.NAME).write_bytes((Shelf(finished).place(each) / record.NAME).read_bytes())
+    trained: list[tuple[str, int]] = []
+
+    def tell(cell: cells.Cell) -> object:
+        trained.append((cell.row, cell.config.rounds))
+        return lambda line: None
+
+    def again(out: str, *methods: str) -> None:
+        shelf = Shelf(tmp_path / out, (there,))
+        one.reproduce(preset, "smoke", shelf, methods=methods, tell=tell, name="inline")  # type: ignore[arg-type]
+
+    again("all", "fedavg", "fedkd")
+    assert trained == []
+    again("one more", "fedavg", "fedkd", "fedntd")
+    assert trained == [
+        ("fedavg", 2),
+        ("fedntd", 1),
+    ]  # its weights are nowhere, so the model is trained for fedntd alone
+    tables = [(out / "fedvls/table12/smoke/table.csv").read_text() for out in (finished, tmp_path / "all")]
+    assert tables[0] == tables[1]
+
+
 def command(*words: str) -> str:
     result = CliRunner().invoke(main, ["reproduce", *words])
     assert result.exit_code == 0, result.output
@@ -198,8 +230,18 @@ def command(*words: str) -> str:
 def test_the_command_prints_table_7_exactly(tmp_path: Path) -> None:
     shown = command("fedvls/table7", "--out", str(tmp_path))
     assert "100 of 100 entries are those of the paper." in shown
-    written = (tmp_path / "fedvls" / "table7" / "small" / "table.md").read_text()
+    written = (tmp_path / "fedvls" / "table7" / "paper" / "table.md").read_text()
     assert "| class-5 | 1471 | 0 | 3403 | 0 | 125 | 0 | 0 | 0 | 0 | 1 |" in written
+
+
+def test_a_partition_is_the_paper_s_own_at_small_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no data, so nothing has to stand in; the plumbing draws another one and says so."""
+    drawn = []
+    monkeypatch.setattr(one.drawing, "partitions", lambda preset, scale: drawn.append(scale) or {})
+    shown = json.loads(command("fednoro/fig3/isic-partition", "--out", str(tmp_path), "--json"))
+    assert (drawn, shown["scale"], shown["substitutions"]) == (["paper"], "paper", [])
+    shown = json.loads(command("fednoro/fig3/isic-partition", "--scale", "smoke", "--out", str(tmp_path), "--json"))
+    assert drawn == ["paper", "smoke"] and "data.name: isic2019 -> digits" in shown["substitutions"]
 
 
 @pytest.mark.parametrize("wanted", ["fedlmd/table6", "fedvls/table10"])
@@ -223,9 +265,24 @@ def test_the_list_has_every_preset_and_what_was_run(finished: Path) -> None:
     assert by_id["fedvls/fig1"]["also"] == ["fedvls/fig5", "feded/fig1"]
 
 
+def test_the_list_is_of_what_the_command_would_run(finished: Path) -> None:
+    def listed(*words: str) -> tuple[int, int]:
+        (row,) = json.loads(command(TABLE1, "--list", "--json", "--scale", "smoke", "--out", str(finished), *words))
+        return row["runs"], row["finished"]
+
+    assert listed("--methods", "fedavg,fedntd") == (2, 1)
+    assert listed("--methods", "fedavg", "--seeds", "3") == (3, 1)
+    assert listed("--methods", "fedavg", "--precision", "bf16") == (1, 0)  # those would be other runs
+
+
 def test_the_list_says_which_scale_it_shows(tmp_path: Path) -> None:
     assert "those of --scale small" in command(TABLE1, "--list", "--out", str(tmp_path))
     assert "those of --scale paper" in command(TABLE1, "--list", "--scale", "paper", "--out", str(tmp_path))
+
+
+def test_the_list_says_which_precision_it_shows(tmp_path: Path) -> None:
+    shown = command(TABLE1, "--list", "--precision", "bf16", "--out", str(tmp_path))
+    assert "those of --scale small --precision bf16" in shown and "Step times are those of float32." in shown
 
 
 def test_the_run_that_others_begin_with_is_in_the_estimate(tmp_path: Path) -> None:
@@ -246,6 +303,39 @@ def test_the_table_for_programs(finished: Path) -> None:
     assert [Path(path).name for path in shown["files"]] == ["table.md", "table.csv", "figure.png"]
 
 
+def test_what_is_assumed_and_where_the_paper_s_scale_deviates_is_said_at_every_scale(tmp_path: Path) -> None:
+    words = ["fedvls/table13/cifar10-dir-0.1", "--scale", "smoke", "--methods", "fedkd", "--out", str(tmp_path)]
+    said = json.loads(command(*words, "--json"))["sentences"]
+    assert "Assumed, because neither paper nor code says it: fedkd(beta=0.1, tau=1.0)." in said
+    (deviation,) = (each for each in said if each.startswith("At scale paper: "))
+    assert "Trials differ in their seed" in deviation
+
+
+def test_of_several_tables_those_are_made_that_have_the_method(finished: Path, tmp_path: Path) -> None:
+    """Table 1 of FedNoRo has no fednoro on clean ICH."""
+    rows = json.loads(command("fednoro/table1", "--methods", "fednoro", "--list", "--json", "--out", str(tmp_path)))
+    assert "fednoro/table1/ich-clean" not in {row["id"] for row in rows}
+    assert len(rows) == 11 and {row["runs"] for row in rows} == {1}
+    words = ["fedlmd/fig2", "--scale", "smoke", "--methods", "fedlmd,fedkd", "--out", str(finished)]
+    result = CliRunner().invoke(main, ["reproduce", *words])
+    assert result.exit_code == 2 and "'fedlmd/fig2' has no method 'fedkd'" in result.output
+    shown = command("fedlmd", "--scale", "smoke", "--methods", "fedkd", "--list", "--json", "--out", str(finished))
+    assert "fedlmd/fig4/cifar10-lda-0.05" in shown and "fig10" not in shown and "table3" not in shown
+
+
+def test_ctrl_c_says_the_whole_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [TABLE1, "--scale", "smoke", "--methods", "fedavg", "--out", str(tmp_path / "my runs")]
+    monkeypatch.setattr("sys.argv", ["/usr/bin/fedskew", "reproduce", *words])
+
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment, "run", interrupted)
+    result = CliRunner().invoke(main, ["reproduce", *words])
+    said = f"fedskew reproduce {TABLE1} --scale smoke --methods fedavg --out '{tmp_path}/my runs'"
+    assert result.exit_code == 130 and f"go on with the same command: {said}\n" in result.output
+
+
 def test_a_wrong_precision_is_said_before_anything_runs(tmp_path: Path) -> None:
     words = ["reproduce", TABLE1, "--scale", "smoke", "--out", str(tmp_path), "--precision", "fp8"]
     result = CliRunner().invoke(main, words)
@@ -255,8 +345,18 @@ def test_a_wrong_precision_is_said_before_anything_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_cells_side_by_side_give_the_same_table(finished: Path, tmp_path: Path) -> None:
+    done: list[str] = []
     for out, jobs in ((finished, 1), (tmp_path, 2)):
-        one.reproduce(preset_of(TABLE1), "smoke", Shelf(out), methods=["fedavg", "fedlmd"], jobs=jobs, name="inline")
+        one.reproduce(
+            preset_of(TABLE1),
+            "smoke",
+            Shelf(out),
+            methods=["fedavg", "fedlmd"],
+            jobs=jobs,
+            done=lambda cell: done.append(cell.row),
+            name="inline",
+        )
+    assert sorted(done) == ["fedavg", "fedlmd"]
     tables = [(out / TABLE1 / "smoke" / "table.csv").read_text() for out in (finished, tmp_path)]
     assert tables[0] == tables[1]
 

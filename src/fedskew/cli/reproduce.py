@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fedskew.reproduce.cells import Shelf
     from fedskew.reproduce.costs import Clock
     from fedskew.reproduce.one import Outcome
+
+    Chosen = list[tuple[Preset, tuple[str, ...]]]
 
 
 @click.command()
@@ -72,47 +75,71 @@ def reproduce(
     from fedskew.reproduce.cells import Shelf
 
     shelf = Shelf(out, records)
-    chosen = [(preset, ()) for preset in catalogue.presets().values()] if wanted is None else catalogue.find(wanted)
+    every = catalogue.presets().values()
+    chosen: Chosen = [(preset, ()) for preset in every] if wanted is None else catalogue.find(wanted)
+    chosen = _with_methods(chosen, tuple(filter(None, (methods or "").split(","))), wanted)
     if listing:
-        _list([preset for preset, _ in chosen], scale, shelf, costs.Clock(measure=measure), as_json)
+        runs = [(preset, one.wanted(preset, scale, rows, seeds, **engine)) for preset, rows in chosen]
+        _list(runs, scale, engine["precision"], shelf, costs.Clock(measure=measure), as_json)
         return
     if wanted is None:
         raise UserError("which table or figure? Name one of 'fedskew reproduce --list', for example fedvls/table7")
-    named = tuple(filter(None, (methods or "").split(",")))
-    rows = dict.fromkeys(each for preset, _ in chosen for each in preset.methods)
-    for name in named:
-        if name not in rows:
-            raise UserError(f"'{wanted}' has no method '{name}'{nearest(name, rows) if rows else '; it has none'}")
-    for preset, row in chosen:
-        with _repeatable(wanted), Progress() as progress:
+    for preset, rows in chosen:
+        with _repeatable(), Progress() as progress:
 
             def tell(cell: Cell, progress: Progress = progress) -> Advance:
-                return progress.of(f"{cell.row}, {cell.column}, seed {cell.config.seed}", all_rounds(cell.config))
+                return progress.of(_named(cell), all_rounds(cell.config))
 
             outcome = one.reproduce(
-                preset, scale, shelf, methods=row or named, seeds=seeds, jobs=jobs, tell=tell, **engine
+                preset, scale, shelf, methods=rows, seeds=seeds, jobs=jobs, tell=tell, done=_done, **engine
             )
         _show(outcome, as_json)
 
 
+def _with_methods(chosen: Chosen, named: tuple[str, ...], wanted: str | None) -> Chosen:
+    """Of several tables those that have one of the methods, each with what it has of them."""
+    rows = dict.fromkeys(each for preset, _ in chosen for each in preset.methods)
+    for name in named:
+        if name not in rows:
+            nowhere = f"no table has a method '{name}'" if wanted is None else f"'{wanted}' has no method '{name}'"
+            raise UserError(f"{nowhere}{nearest(name, rows) if rows else '; it has none'}")
+    own = [(preset, row or tuple(name for name in named if name in preset.methods)) for preset, row in chosen]
+    return [(preset, rows) for preset, rows in own if rows or not named]
+
+
+def _named(cell: Cell) -> str:
+    return f"{cell.row}, {cell.column}, seed {cell.config.seed}"
+
+
+def _done(cell: Cell) -> None:
+    click.echo(f"{_named(cell)}: finished", err=True)
+
+
 @contextmanager
-def _repeatable(wanted: str) -> Iterator[None]:
+def _repeatable() -> Iterator[None]:
     """Ctrl-C ends in a line that says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
         raise Interrupted(
-            f"Interrupted; go on with the same command: fedskew reproduce {shlex.quote(wanted)}"
+            f"Interrupted; go on with the same command: {shlex.join(['fedskew', *sys.argv[1:]])}"
         ) from None
 
 
-def _list(presets: list[Preset], scale: Any, shelf: Shelf, clock: Clock, as_json: bool) -> None:
+def _list(
+    runs: list[tuple[Preset, list[list[Cell]]]],
+    scale: str,
+    precision: str | None,
+    shelf: Shelf,
+    clock: Clock,
+    as_json: bool,
+) -> None:
     from fedskew.report.tables import duration
-    from fedskew.reproduce import costs, one
+    from fedskew.reproduce import costs
 
     rows = []
-    for preset in presets:
-        cells = [cell for group in one.wanted(preset, scale) for cell in group]
+    for preset, groups in runs:
+        cells = [cell for group in groups for cell in group]
         starts = {shelf.place(cell.start): cell.start.config for cell in cells if cell.start is not None}
         found = costs.seconds([*(cell.config for cell in cells), *starts.values()], clock)
         rows.append(
@@ -148,7 +175,10 @@ def _list(presets: list[Preset], scale: Any, shelf: Shelf, clock: Clock, as_json
     )
     from joblib import cpu_count
 
-    click.echo(f"Runs and estimates are those of --scale {scale}, on all {cpu_count()} cores of this machine.")
+    asked = f"--scale {scale}" + ("" if precision is None else f" --precision {precision}")
+    click.echo(f"Runs and estimates are those of {asked}, on all {cpu_count()} cores of this machine.")
+    if precision not in (None, "float32"):
+        click.echo("Step times are those of float32.")
     if not all(row["measured_here"] for row in rows):
         click.echo(
             "Estimates rest on step times of another machine where this one is not measured; --measure does that."

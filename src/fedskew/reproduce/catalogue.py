@@ -40,7 +40,7 @@ class Cell:
     row: str
     column: str
     config: RunConfig
-    #: the same at the scale of the paper
+    #: the same at the scale of the paper, and on the paper's own task
     printed: RunConfig
     start: Cell | None = None
     client: int | None = None
@@ -75,6 +75,7 @@ class Preset:
     client: int | None = None
     settings: Mapping[str, Any] | None = None
     note: str = ""
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def table(self) -> str:
@@ -90,7 +91,17 @@ class Preset:
         """In a line."""
         if self.shows in STILL:
             return "no training: " + (", ".join(self.tasks) if self.shows in ("partition", "counts") else "data only")
-        return f"{', '.join(self.tasks)}; {self.file.base.protocol}"
+        own = [f"{task} stands in for {other}" for task, other in self.stand_ins.items()]
+        given = [
+            p for task in self.tasks for name in _lineage(self.file, task) if (p := self.file.tasks[name].protocol)
+        ]
+        return f"{', '.join(own or self.tasks)}; {given[-1] if given else self.file.base.protocol}"
+
+    @property
+    def stand_ins(self) -> dict[str, str]:
+        """Tasks of our own, and those of the paper in whose place they stand."""
+        known = self.file.tasks
+        return {task: other for task in self.tasks if (other := known[task].stands_for) is not None}
 
     @property
     def deviations(self) -> list[str]:
@@ -100,6 +111,19 @@ class Preset:
         ]
         lines += [d for method in self.methods for d in self.file.methods[method].deviations]
         return [] if self.shows in STILL else list(dict.fromkeys([*self.file.base.deviations, *lines]))
+
+    def assumed(self, scale: Scale, methods: Sequence[str] = ()) -> list[str]:
+        """Methods with the hyper-parameters that neither paper nor code gives; a swept one is no assumption."""
+        swept = "" if self.sweep is None else self.sweep.key.removeprefix("method.")
+        found = {}
+        for method in methods or self.methods:
+            source = self.file.methods[method].source
+            for task in self.tasks:
+                values = self.arguments(scale, task, method).items()
+                ours = [f"{key}={value}" for key, value in values if source[key] == "assumed" and key != swept]
+                if ours:
+                    found[f"{method}({', '.join(ours)})"] = None
+        return list(found)
 
     def cells(self, scale: Scale, methods: Sequence[str] = ()) -> list[Cell]:
         """The runs; with `methods`, of these rows only."""
@@ -117,6 +141,7 @@ class Preset:
             else _one_round(self._cell(scale, task, row, value), start, self.client)
             for task in self.tasks
             for row in rows
+            if row in self.only.get(task, rows)
             for value in values
         ]
 
@@ -159,7 +184,8 @@ class Preset:
         several = self.sweep is not None and len(self.tasks) > 1
         column = task if value is None else f"{value:g}-{task}" if several else f"{value:g}"
         # a value of a smaller grid may not be among the paper's, but it names the same protocol
-        return Cell(row, column, self.config(scale, task, row, value), self.config("paper", task, row, value))
+        printed = self.config("paper", self.stand_ins.get(task, task), row, value)
+        return Cell(row, column, self.config(scale, task, row, value), printed)
 
 
 def expression(name: str, hyper: Hyper, arguments: Mapping[str, Any]) -> str:
@@ -217,6 +243,10 @@ def read(name: str) -> File:
         for task in asked.tasks:
             if task not in file.tasks:
                 raise UserError(f"preset '{asked.id}' has task '{task}'{nearest(task, file.tasks)}")
+    for name, each in file.tasks.items():
+        for other in (each.like, each.stands_for):
+            if other is not None and other not in file.tasks:
+                raise UserError(f"task '{name}' names task '{other}'{nearest(other, file.tasks)}")
     return file
 
 
@@ -246,6 +276,7 @@ def _preset(file: File, asked: Asked, paper: str, figure: str, tasks: Sequence[s
         asked.client,
         asked.paper,
         asked.note,
+        asked.only,
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import multiprocessing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,8 @@ _ASIDE = {
 
 #: what to call after each round of a cell
 Tell = Callable[[Cell], experiment.Progress]
+#: what to call after each cell of those that run side by side, whose rounds are made elsewhere
+Done = Callable[[Cell], None]
 
 
 def identity(config: RunConfig) -> str:
@@ -62,16 +64,22 @@ class Shelf:
 
     def finished(self, cells: Iterable[Cell], weights: bool = False) -> dict[Path, Path]:
         """Where finished runs are, by the place of their cell; with `weights`, only those that left some."""
-        older = {told: folder for told, folder in self._older.items() if not weights or _has_weights(folder)}
         found = {}
         for cell in cells:
-            here, scores = self.place(cell), cell.config.evaluate.clients
-            there = older.get((identity(cell.config), True)) or older.get((identity(cell.config), scores))
-            if is_finished(here):
-                found[here] = here
-            elif cell.start is None and there is not None:
+            here = self.place(cell)
+            there = here if is_finished(here) else self._elsewhere(cell, weights)
+            if there is not None:
                 found[here] = there
         return found
+
+    def _elsewhere(self, cell: Cell, weights: bool) -> Path | None:
+        """The finished run of a cell among the records."""
+        if cell.start is not None:
+            # no record says what model its run began with, but the name of its folder does
+            return self._named.get(self.place(cell).name)
+        told, scores = identity(cell.config), cell.config.evaluate.clients
+        kept = (self._older.get((told, scored)) for scored in (True, scores))
+        return next((folder for folder in kept if folder and (not weights or _has_weights(folder))), None)
 
     def begun(self, cell: Cell) -> Path | None:
         """Where a run is that becomes this cell's by going on: its rounds are fewer, or have not all been made."""
@@ -96,6 +104,11 @@ class Shelf:
             for folder, config in self._kept.items()
             if is_finished(folder)
         }
+
+    @cached_property
+    def _named(self) -> dict[str, Path]:
+        """Finished runs by the names of their folders."""
+        return {folder.name: folder for folder in self._kept if is_finished(folder)}
 
     @cached_property
     def _kept(self) -> dict[Path, RunConfig]:
@@ -141,18 +154,29 @@ def _config_of(path: Path) -> RunConfig | None:
             return None
 
 
-def run(cells: Sequence[Cell], shelf: Shelf, *, jobs: int = 1, tell: Tell | None = None) -> dict[Path, Path]:
+def run(
+    cells: Sequence[Cell], shelf: Shelf, *, jobs: int = 1, tell: Tell | None = None, done: Done | None = None
+) -> dict[Path, Path]:
     """Train what is missing, and say where all runs are. What runs begin with is trained before them."""
-    starts = {shelf.place(cell.start): cell.start for cell in cells if cell.start is not None}
-    found = shelf.finished(starts.values(), weights=True)
-    _train({place: cell for place, cell in starts.items() if place not in found}, {}, jobs, tell)
-    found |= {place: place for place in starts if place not in found}
-    found |= shelf.finished(cells)
+    found = shelf.finished(cells)
     missing = {place: cell for cell in cells if (place := shelf.place(cell)) not in found}
+    starts = _starts(shelf, cells)
+    # of what is finished the record is enough; what is still to begin with a model needs its weights
+    needed = _starts(shelf, missing.values())
+    there = shelf.finished(starts.values())
+    found |= {place: there[place] for place in there if place not in needed}
+    found |= shelf.finished(needed.values(), weights=True)
+    _train({place: cell for place, cell in starts.items() if place not in found}, {}, jobs, tell, done)
+    found |= {place: place for place in starts if place not in found}
     begun = {place: found[shelf.place(cell.start)] for place, cell in missing.items() if cell.start is not None}
     where = {place: _where(shelf, cell, place) for place, cell in missing.items()}
-    _train({where[place]: cell for place, cell in missing.items()}, begun, jobs, tell)
+    _train({where[place]: cell for place, cell in missing.items()}, begun, jobs, tell, done)
     return found | where
+
+
+def _starts(shelf: Shelf, cells: Iterable[Cell]) -> dict[Path, Cell]:
+    """What cells begin with, by its place."""
+    return {shelf.place(cell.start): cell.start for cell in cells if cell.start is not None}
 
 
 def _where(shelf: Shelf, cell: Cell, place: Path) -> Path:
@@ -162,7 +186,9 @@ def _where(shelf: Shelf, cell: Cell, place: Path) -> Path:
     return there if there is not None and own and (there / run_folder.CHECKPOINT / MANIFEST).exists() else place
 
 
-def _train(missing: Mapping[Path, Cell], begun: Mapping[Path, Path], jobs: int, tell: Tell | None) -> None:
+def _train(
+    missing: Mapping[Path, Cell], begun: Mapping[Path, Path], jobs: int, tell: Tell | None, done: Done | None
+) -> None:
     if jobs == 1 or len(missing) < 2:
         for folder, cell in missing.items():
             train(cell, folder, begun.get(folder), progress=None if tell is None else tell(cell))
@@ -170,9 +196,13 @@ def _train(missing: Mapping[Path, Cell], begun: Mapping[Path, Path], jobs: int, 
     workers = max(1, cpu_count() // jobs)
     # forked workers would inherit threads that hold locks; these fork again for their own engines
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(train, cell, folder, begun.get(folder), workers) for folder, cell in missing.items()]
-        for future in futures:
+        futures = {
+            pool.submit(train, cell, folder, begun.get(folder), workers): cell for folder, cell in missing.items()
+        }
+        for future in as_completed(futures):
             future.result()
+            if done is not None:
+                done(futures[future])
 
 
 def train(

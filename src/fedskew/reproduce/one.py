@@ -14,7 +14,7 @@ from fedskew.report.comparison import save_text
 from fedskew.reproduce import cells as running
 from fedskew.reproduce import drawing, measure, sheet, still
 from fedskew.reproduce.catalogue import Cell, Preset
-from fedskew.reproduce.cells import Shelf, Tell
+from fedskew.reproduce.cells import Done, Shelf, Tell
 from fedskew.reproduce.schema import STILL, Scale
 
 TABLE, NUMBERS, FIGURE = "table.md", "table.csv", "figure.png"
@@ -54,21 +54,22 @@ def reproduce(
     seeds: int | None = None,
     jobs: int = 1,
     tell: Tell | None = None,
+    done: Done | None = None,
     **engine: Any,
 ) -> Outcome:
     """Run what is missing of a preset, and write table.md, table.csv and figure.png under the shelf's folder."""
-    folder = shelf.out / preset.id / scale
     if preset.shows in STILL:
-        return _still(preset, scale, folder)
+        return _still(preset, scale, shelf.out)
+    folder = shelf.out / preset.id / scale
     groups = wanted(preset, scale, methods, seeds, **engine)
-    found = running.run([cell for group in groups for cell in group], shelf, jobs=jobs, tell=tell)
+    found = running.run([cell for group in groups for cell in group], shelf, jobs=jobs, tell=tell, done=done)
     ran = [_ran(group, shelf, found, FITS[scale]) for group in groups]
     measured = measure.measured(preset, ran)
     numbers = sheet.numbers(preset, measured)
     made = sheet.Sheet(
         f"{preset.id}, {scale}",
         numbers,
-        _sentences(preset, scale, ran, numbers),
+        _sentences(preset, scale, methods, ran, numbers),
         sheet.substitutions([group[0] for group in groups]),
     )
     files = [folder / TABLE, folder / NUMBERS]
@@ -81,7 +82,13 @@ def reproduce(
     return Outcome(preset, scale, *sheet.cells(made), made.sentences, made.substitutions, folder, files)
 
 
-def _sentences(preset: Preset, scale: Scale, ran: Sequence[measure.Ran], numbers: Sequence[sheet.Number]) -> list[str]:
+def _sentences(
+    preset: Preset,
+    scale: Scale,
+    methods: Sequence[str],
+    ran: Sequence[measure.Ran],
+    numbers: Sequence[sheet.Number],
+) -> list[str]:
     said = [preset.note] if preset.note else []
     if preset.shows in ("accuracy", "balanced", "curves", "prefixes", "drift", "sweep", "domains"):
         said += sheet.orders(numbers)
@@ -89,18 +96,23 @@ def _sentences(preset: Preset, scale: Scale, ran: Sequence[measure.Ran], numbers
         said.append("Data stand in for the paper's: no printed number is beside them.")
     elif scale != "paper" and any(number.printed is not None for number in numbers):
         said.append("Printed numbers are those of the paper's own scale.")
-    return said + (preset.deviations if scale == "paper" else [])
+    if assumed := preset.assumed(scale, methods):
+        said.append(f"Assumed, because neither paper nor code says it: {', '.join(assumed)}.")
+    # substitutions are listed against the scale of the paper, so where that deviates belongs to every scale
+    return said + [each if scale == "paper" else f"At scale paper: {each}" for each in preset.deviations]
 
 
-def _still(preset: Preset, scale: Scale, folder: Path) -> Outcome:
-    """The tables and pictures that need no run."""
-    files, sentences = [folder / TABLE], [preset.note] if preset.note else []
+def _still(preset: Preset, scale: Scale, out: Path) -> Outcome:
+    """The tables and pictures that need no run, nor the data: only the plumbing is tried with others."""
+    scale = "smoke" if scale == "smoke" else "paper"
+    folder = out / preset.id / scale
+    files, sentences, changed = [folder / TABLE], [preset.note] if preset.note else [], _redrawn(preset, scale)
     if preset.shows == "partition":
         drawn = drawing.partitions(preset, scale)
         files = [folder / (FIGURE if len(drawn) == 1 else f"figure-{task}.png") for task in drawn]
         for path, picture in zip(files, drawn.values(), strict=True):
             pictures.save(picture, path)
-        return Outcome(preset, scale, [], [], sentences, [], folder, files)
+        return Outcome(preset, scale, [], [], sentences, changed, folder, files)
     if preset.shows == "counts":
         made = sheet.Sheet(f"{preset.id}, {scale}", sheet.numbers(preset, still.counts(preset, scale)))
         compared = [n.difference for n in made.numbers if n.difference is not None]
@@ -113,8 +125,17 @@ def _still(preset: Preset, scale: Scale, folder: Path) -> Outcome:
     else:
         heading, cells = still.hyper(preset) if preset.shows == "hyper" else still.printed(preset)
     text = tables.markdown(heading, cells, numbers=preset.shows == "counts")
-    save_text(files[0], "\n".join([f"# {preset.id}\n", text, *(f"- {each}" for each in sentences)]))
-    return Outcome(preset, scale, heading, cells, sentences, [], folder, files)
+    below = [*sentences, *(f"In place of the paper's: `{change}`" for change in changed)]
+    save_text(files[0], "\n".join([f"# {preset.id}\n", text, *(f"- {each}" for each in below)]))
+    return Outcome(preset, scale, heading, cells, sentences, changed, folder, files)
+
+
+def _redrawn(preset: Preset, scale: Scale) -> list[str]:
+    """What is other than the paper's in the partitions that are shown."""
+    tasks = preset.tasks if preset.shows in ("partition", "counts") else ()
+    return sheet.substitutions(
+        [Cell(task, task, preset.config(scale, task), preset.config("paper", task)) for task in tasks]
+    )
 
 
 def so_far(groups: Sequence[Sequence[Cell]], shelf: Shelf, fits: int) -> list[measure.Ran]:

@@ -47,9 +47,15 @@ class Base(Section):
 
 
 class Task(Section):
-    """Data and partition; `like` names a task whose settings, methods' own included, hold where this one has none."""
+    """Data and partition; `like` names a task whose settings, methods' own included, hold where this one has none.
+
+    `stands_for` names the paper's task that one of our own stands in for, at every scale; such a task, and those like
+    it, has a `protocol` of its own.
+    """
 
     like: str | None = None
+    stands_for: str | None = None
+    protocol: str | None = None
     paper: Settings = Field(default_factory=dict)
     small: Settings = Field(default_factory=dict)
     smoke: Settings = Field(default_factory=dict)
@@ -111,6 +117,7 @@ class Asked(Section):
     """A preset as it is written: ``{task}`` in its id stands for one preset each, ``{paper}`` for one per paper.
 
     `rows` are those that a table reads off its runs, with the run of each, where rows are not the runs themselves.
+    `only` names the methods of a task that has not all of them.
     """
 
     id: str
@@ -121,6 +128,7 @@ class Asked(Section):
     figures: dict[str, str] = Field(default_factory=dict)
     also: list[str] = Field(default_factory=list)
     rows: dict[str, str] = Field(default_factory=dict)
+    only: dict[str, list[str]] = Field(default_factory=dict)
     seeds: int = Field(default=1, ge=1)
     sweep: Sweep | None = None
     prefixes: list[int] = Field(default_factory=list)

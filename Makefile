@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: run test test-all test-federation test-ray check-report lint docs results clean
+.PHONY: run test test-all test-federation test-ray test-track check-report lint docs results clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -26,6 +26,10 @@ test-all: $(INSTALLED)
 test-ray: $(INSTALLED)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,ray]"
 	$(BIN)/python -m pytest -q -rP -m "slow or not slow" --durations 20 tests/engines/test_ray.py
+
+test-track: $(INSTALLED)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,track]"
+	$(BIN)/python -m pytest -q -rs -m "slow or not slow" --durations 20 tests/test_track.py
 
 test-federation: $(INSTALLED)
 	$(BIN)/python -m pytest -q -m "slow or not slow" --durations 20 tests/flower tests/federation tests/test_leaving.py

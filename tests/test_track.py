@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,15 @@ def test_a_verdict_is_one_line(p: float | None, shown: str) -> None:
 class Notes:
     """A tracker that keeps what it is told."""
 
-    package, place = "json", "notes"
+    package, place, advice = "json", "notes", "sharpen the pencil"
+    reachable = True
+    #: the round from which on nothing can be written
+    breaks_at = math.inf
+
+    @classmethod
+    def reach(cls) -> None:
+        if not cls.reachable:
+            raise ConnectionError("nobody there")
 
     def __init__(self, folder: Path) -> None:
         (folder / self.place).touch()
@@ -68,6 +77,8 @@ class Notes:
         self.parameters_told |= values
 
     def numbers(self, step: int, at: float, values: Any) -> None:
+        if step >= self.breaks_at:
+            raise Exception("the pencil broke\nin two")
         self.told.append((step, dict(values)))
         self.at.append(at)
 
@@ -133,6 +144,56 @@ def test_detection_is_passed_on_as_text(notes: list[Notes], tmp_path: Path) -> N
     (name, step, said), *others = notes[0].texts
     assert (name, step, others) == ("detection", done.doors[0]["round"], [])
     assert said.startswith(f"verdict: {done.doors[0]['verdict']['judgement']['verdict']}")
+
+
+# ---- trackers that fail ---------------------------------------------------------------------------------------------
+
+
+def test_a_tracker_that_fails_on_the_way_is_one_warning_and_the_run_goes_on(
+    notes: list[Notes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Notes, "breaks_at", 1)
+    done = face.run(config=harness.config(), data=harness.digits(), out=tmp_path / "run", track="notes")
+    assert len(done.rounds) == 3 and record.read(tmp_path / "run").end is not None
+    said = capsys.readouterr().err
+    assert said.startswith("Warning: notes does not take the numbers (the pencil broke); sharpen the pencil. ")
+    assert said.endswith(f"fedskew track {tmp_path / 'run'} --to notes\n") and said.count("\n") == 1
+    assert [step for step, _ in notes[0].told] == [0] and len(notes) == 1
+    export = CliRunner().invoke(main, ["track", str(tmp_path / "run"), "--to", "notes"])
+    assert export.exit_code == 2 and export.stderr.startswith("Error: notes does not take the numbers")
+    monkeypatch.setattr(Notes, "breaks_at", math.inf)
+    assert track.export(tmp_path / "run", "notes") == 3
+    assert notes[-1].told == in_record(tmp_path / "run") and notes[-1].finished
+
+
+def test_a_tracker_out_of_reach_is_told_before_anything_is_trained(
+    notes: list[Notes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Notes, "reachable", False)
+    asked: Any = {"config": harness.config(), "data": harness.digits(), "out": tmp_path / "run", "track": "notes"}
+    for begin in (face.run, lambda **options: face.compare(["fedavg"], **options)):
+        with pytest.raises(UserError, match=r"notes does not take the numbers \(nobody there\); sharpen the pencil"):
+            begin(**asked)
+    assert not notes and not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_tracker_is_gone_can_be_gone_on_with(
+    notes: list[Notes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    face.run(config=harness.config(rounds=1), data=harness.digits(), out=out, track="notes")
+    monkeypatch.setattr(Notes, "reachable", False)
+    assert len(face.resume(out, data=harness.digits(), rounds=2).rounds) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Warning: notes does not take the numbers (nobody there)") and said.count("\n") == 1
+    monkeypatch.setattr(Notes, "package", "no_such_package")
+    assert len(face.resume(out, data=harness.digits(), rounds=3).rounds) == 3
+    assert "needs a package that is not installed" in capsys.readouterr().err
+    assert len(face.resume(out, data=harness.digits(), track="none").rounds) == 3
+    assert capsys.readouterr().err == ""
+    with pytest.raises(UserError, match="not installed"):
+        face.resume(out, data=harness.digits(), track="notes")  # which was asked for
+    assert len(notes) == 1
 
 
 def test_tail_reads_whole_lines_from_where_it_was(tmp_path: Path) -> None:
@@ -262,3 +323,34 @@ def test_an_mlflow_that_cannot_write_is_one_sentence(tmp_path: Path, monkeypatch
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     with pytest.raises(UserError, match="set MLFLOW_TRACKING_URI to a server"):
         track.export(tmp_path / "run", "mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # where nobody listens
+    with pytest.raises(UserError, match=r"Connection refused.*set MLFLOW_TRACKING_URI to a server"):
+        face.run(config=harness.config(rounds=1), data=harness.digits(), out=tmp_path / "other", track="mlflow")
+    assert not (tmp_path / "other").exists() and "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ
+
+
+@pytest.mark.slow
+def test_an_mlflow_folder_that_vanishes_costs_no_round_and_is_caught_up_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, out = tmp_path / "mlruns", tmp_path / "run"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("DO_NOT_TRACK", "true")
+    mlflow = pytest.importorskip("mlflow")
+
+    def vanish(line: dict[str, Any]) -> None:
+        if line["round"] == 0:
+            store.rename(tmp_path / "unplugged")
+
+    asked: Any = {"data": harness.digits(), "out": out, "track": "mlflow", "progress": vanish}
+    assert len(face.run(config=harness.config(), **asked).rounds) == 3
+    for _ in range(2):
+        said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warning")]
+        assert len(said) == 1 and said[0].endswith(f"fedskew track {out} --to mlflow")
+        assert len(face.resume(out, data=harness.digits(), rounds=4).rounds) == 4
+    (tmp_path / "unplugged").rename(store)
+    assert track.export(out, "mlflow") == 4
+    client = mlflow.MlflowClient()
+    (only,) = client.search_runs([client.get_experiment_by_name("fedskew").experiment_id])
+    assert [m.step for m in client.get_metric_history(only.info.run_id, "accuracy")] == [0, 1, 2, 3]

@@ -159,15 +159,16 @@ def run(
     ``module:function`` or a module; `track` is tensorboard or mlflow.
     """
     from fedskew import experiment
+    from fedskew import track as trackers
     from fedskew.parts.stages import Method
-    from fedskew.track import following
 
     _check_kind("method", method, (str, Method), "the name of a method, or a Method")
     named = method if method is None or isinstance(method, str) else method.expression or "custom"
     given = _given(None if isinstance(method, str) else method, data, model)
     config = configure(**_named(data, given, model, options), method=named)
     folder = None if out is None else Path(out)
-    with following(track, folder, progress) as advance:
+    tracker = trackers.wanted(track)
+    with trackers.following(tracker, folder, progress) as advance:
         return experiment.run(config, folder, given=given, force=force, progress=advance)
 
 
@@ -190,9 +191,9 @@ def compare(
     what is there. `progress(method, seed)` gives the Progress of that run.
     """
     from fedskew import experiment
+    from fedskew import track as trackers
     from fedskew.methods import registry
     from fedskew.report import comparison
-    from fedskew.track import following
 
     base, given = settled(data, model, options)
     wanted = range(base.seed, base.seed + seeds) if isinstance(seeds, int) else seeds
@@ -213,6 +214,7 @@ def compare(
             run_folder.check_free(folder, force)
     if out is not None and resume:
         comparison.check_all_named(Path(out), [folder for folder in folders.values() if folder is not None])
+    tracker = trackers.wanted(track)
     given = replace(given, source=given.source or experiment.load_source(base))
     given = experiment.sharing(given, None if out is None else Path(out))
     results: dict[str, list[Result]] = {each: [] for each in methods}
@@ -220,7 +222,7 @@ def compare(
         config = configure(base, method=each, seed=seed)
         train = _continued if resume else partial(experiment.run, force=force)
         shown = None if progress is None else progress(each, seed)
-        with following(track, folder, shown) as advance:
+        with trackers.following(tracker, folder, shown) as advance:
             results[each].append(train(config, folder, given=given, progress=advance))
     done = Comparison(results, base.evaluate.target)
     if out is not None:
@@ -239,12 +241,13 @@ def resume(
 ) -> Result:
     """Go on with an interrupted run. Data and a module that were handed over in Python must be handed over again.
 
-    A tracker that followed it before goes on too, unless another one is named.
+    A tracker that followed it before goes on too, unless another one is named, or 'none'.
     """
     from fedskew import experiment
     from fedskew import track as trackers
 
-    with trackers.following(track or trackers.used(Path(folder)), Path(folder), progress) as advance:
+    tracker = trackers.used(Path(folder)) if track is None else trackers.wanted(track)
+    with trackers.following(tracker, Path(folder), progress) as advance:
         return experiment.resume(Path(folder), given=_given(None, data, model), progress=advance, **options)
 
 

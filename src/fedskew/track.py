@@ -7,6 +7,8 @@ import contextlib
 import importlib.util
 import os
 import re
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from fedskew import record
 from fedskew.errors import UserError, nearest
 
 Progress = Callable[[dict[str, Any]], None]
+NONE = "none"
 
 
 class Sink(Protocol):
@@ -32,6 +35,11 @@ class TensorBoard:
     """Event files in the run's folder, written anew from the record whenever a run is begun or gone on with."""
 
     package, place = "tensorboard", "tensorboard"
+    advice = "see whether the run's folder can be written to"
+
+    @staticmethod
+    def reach() -> None:
+        """Nothing is needed but the run's folder."""
 
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -61,27 +69,33 @@ class MLflow:
     """A run of MLflow, whose number is kept in the run's folder; what it has already is not logged again."""
 
     package, place = "mlflow", "mlflow-run.txt"
+    advice = "set MLFLOW_TRACKING_URI to a server, or to a folder together with MLFLOW_ALLOW_FILE_STORE=true"
+
+    @staticmethod
+    def reach() -> None:
+        """Ask for something, to see whether anybody answers; usually MLflow would try for minutes."""
+        import mlflow
+
+        hasty = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+        unset = hasty.keys() - os.environ.keys()
+        os.environ.update({name: hasty[name] for name in unset})
+        try:
+            mlflow.MlflowClient().search_experiments(max_results=1)
+        finally:
+            for name in unset:
+                del os.environ[name]
 
     def __init__(self, folder: Path) -> None:
         import mlflow
-        from mlflow.exceptions import MlflowException
 
-        try:
-            self._client = mlflow.MlflowClient()
-            self._run = self._found(folder) or self._made(folder)
-            logged = self._client.get_run(self._run).data.metrics
-            self._done = {(n, m.step) for n in logged for m in self._client.get_metric_history(self._run, n)}
-        except MlflowException as error:
-            said = str(error).strip().split(". ")[0]
-            raise UserError(
-                f"mlflow cannot use '{mlflow.get_tracking_uri()}' ({said}); set MLFLOW_TRACKING_URI to a server, or to "
-                "a folder together with MLFLOW_ALLOW_FILE_STORE=true"
-            ) from None
+        self.reach()
+        self._client = mlflow.MlflowClient()
+        self._run = self._found(folder) or self._made(folder)
+        logged = self._client.get_run(self._run).data.metrics
+        self._done = {(n, m.step) for n in logged for m in self._client.get_metric_history(self._run, n)}
 
     def _found(self, folder: Path) -> str | None:
-        from mlflow.exceptions import MlflowException
-
-        with contextlib.suppress(OSError, MlflowException):  # another server may not have it
+        with contextlib.suppress(Exception):  # another server may not have it, and a folder says so with any of them
             number = (folder / self.place).read_text().strip()
             self._client.update_run(number, "RUNNING")
             return number
@@ -130,15 +144,17 @@ class Follower:
     def catch_up(self) -> None:
         """Read the lines that were added, and pass their numbers on."""
         lines, self._offset = record.tail(self._folder / record.NAME, self._offset)
-        if self._sink is None and lines:  # only now: a sink may have threads, and engines fork before the first round
-            self._sink = SINKS[self._kind](self._folder)
-        for line in lines:
-            assert self._sink is not None
-            self._pass_on(line, self._sink)
+        with _in_one_sentence(self._kind):
+            if self._sink is None and lines:  # only now: it may have threads, and engines fork before the first round
+                self._sink = SINKS[self._kind](self._folder)
+            for line in lines:
+                assert self._sink is not None
+                self._pass_on(line, self._sink)
 
     def close(self) -> None:
         if self._sink is not None:
-            self._sink.close(self._finished)
+            with _in_one_sentence(self._kind):
+                self._sink.close(self._finished)
 
     def _pass_on(self, line: Mapping[str, Any], sink: Sink) -> None:
         kind = line["kind"]
@@ -158,50 +174,92 @@ class Follower:
 
 
 @contextmanager
+def _in_one_sentence(kind: str) -> Iterator[None]:
+    """Networks, disks and other people's code fail in many ways."""
+    try:
+        yield
+    except Exception as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+        raise UserError(f"{kind} does not take the numbers ({said}); {SINKS[kind].advice}") from None
+
+
+@contextmanager
 def following(kind: str | None, folder: Path | None, progress: Progress | None = None) -> Iterator[Progress | None]:
-    """A Progress for the run in a folder that also passes its record on to a tracker, to the last line."""
+    """A Progress for the run in a folder that also passes its record on to a tracker, to the last line.
+
+    A tracker that fails on the way is let go, with a warning: the record has it all.
+    """
     if kind is None:
         yield progress
         return
-    check(kind)
     if folder is None:
         raise UserError(
             f"track '{kind}' reads the record in a run's folder, and the run has none; give it one with out"
         )
-    follower = Follower(folder, kind)
+    follower: Follower | None = Follower(folder, kind)
+
+    def attempt(step: Callable[[Follower], None]) -> None:
+        nonlocal follower
+        if follower is not None:
+            try:
+                step(follower)
+            except UserError as error:
+                follower = None
+                _warn(folder, kind, error)
 
     def advance(line: dict[str, Any]) -> None:
-        follower.catch_up()
+        attempt(Follower.catch_up)
         if progress is not None:
             progress(line)
 
     try:
         yield advance
-        follower.catch_up()
+        attempt(Follower.catch_up)
     finally:
-        follower.close()
+        attempt(Follower.close)
+
+
+def _warn(folder: Path, kind: str, error: UserError) -> None:
+    later = f"fedskew track {shlex.quote(str(folder))} --to {kind}"
+    print(f"Warning: {error}. The run goes on without; later, catch up with: {later}", file=sys.stderr, flush=True)
 
 
 def export(folder: Path, kind: str) -> int:
     """Pass on the record that a run left, finished or not; gives the number of rounds."""
     check(kind)
     rounds = len(record.read(folder).rounds)
-    with following(kind, folder):
-        pass
+    follower = Follower(folder, kind)
+    follower.catch_up()
+    follower.close()
     return rounds
 
 
+def wanted(kind: str | None) -> str | None:
+    """The tracker that is asked for, after a try whether it can be had: before a long training, not after it."""
+    if kind is None or kind == NONE:
+        return None
+    check(kind)
+    return kind
+
+
 def used(folder: Path) -> str | None:
-    """The tracker that the run in a folder was followed by, if there was one."""
-    return next((kind for kind, sink in SINKS.items() if (folder / sink.place).exists()), None)
+    """The tracker that the run in a folder was followed by, if there was one and it can be had here."""
+    kind = next((kind for kind, sink in SINKS.items() if (folder / sink.place).exists()), None)
+    try:
+        return wanted(kind)
+    except UserError as error:
+        _warn(folder, str(kind), error)
+        return None
 
 
 def check(kind: str) -> None:
-    """Refuse a tracker that is unknown or not installed."""
+    """Refuse a tracker that is unknown, is not installed, or does not answer."""
     if kind not in SINKS:
         raise UserError(f"track '{kind}' is unknown{nearest(kind, SINKS)}")
     if importlib.util.find_spec(SINKS[kind].package) is None:
         raise UserError(f"track '{kind}' needs a package that is not installed: pip install 'fedskew[track]'")
+    with _in_one_sentence(kind):
+        SINKS[kind].reach()
 
 
 def numbers(line: Mapping[str, Any], labels: Sequence[str] = ()) -> dict[str, float]:

@@ -10,7 +10,7 @@ COMBINATIONS = [
     "fednoro(warmup=1, drop=True, gate=False, epsilon=1.0)",
     "fedprox+avgm",
     "fedprox+fedsam+fedexp",
-    "scaffold+fedsam",
+    "scaffold(weights='samples')+fedsam",
     "fednova+prox",
     "mofedsam+fedexp",
     "fedgf(T_D=0.5, W=2)+avgm",
@@ -92,6 +92,8 @@ LIMITS = {
 #: with a single client
 LONELY = {
     "scaffold": "fedavg",
+    "scaffold(weights='samples')": "fedavg",
+    "scaffold(weights='mixed')": "fedavg",
     "fedexp": "fedavg",
     "fedcurv": "fedavg",
     "rofl(forget=0, lam_cen=0, lam_e=0)": "fedavg",

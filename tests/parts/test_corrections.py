@@ -85,7 +85,9 @@ def test_nothing_is_bent_without_a_momentum() -> None:
 
 def test_variates_keep_the_precision_of_the_weights() -> None:
     sums = Sums()
-    sums.add("w", torch.tensor([1 / 3]))
+    sums.add("change/w", torch.tensor([1 / 3]))
+    sums.add("weight", 1.0)
+    sums.add("clients", 1.0)
     before = {"w": torch.zeros(1)}
     after = ControlVariate().merge(replace(desk(clients=3), before=before), sums)
     assert tree.equal(after, {"w": torch.tensor([1 / 9])})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fedskew.methods.registry import register
 from fedskew.parts.compose import method
 from fedskew.parts.corrections import ControlVariate
 from fedskew.parts.servers.aggregate import Aggregate
-from fedskew.parts.servers.weigh import Uniform
+from fedskew.parts.servers.weigh import Samples, Uniform
 from fedskew.parts.stages import Card, Method
 
 CARD = Card(
@@ -15,12 +17,17 @@ CARD = Card(
     "Learning. ICML 2020",
     year=2020,
     equations="g <- g - c_k + c;  c_k+ = c_k - c + (w - w_k)/(a lr);  c <- c + sum_S (c_k+ - c_k)/K  (option II)",
-    symbols={"c, c_k": "control variates of the server and of client k, zero at the start", "a": "effective steps"},
-    defaults="server rate 1, no parameter of its own",
+    symbols={
+        "c, c_k": "control variates of the server and of client k, zero at the start",
+        "a": "effective steps",
+        "weights": "what counts by samples: nothing (uniform), model and variates (samples), the model only (mixed)",
+    },
+    defaults="server rate 1 and plain means from the paper",
     deviations=(
         "With momentum the steps are counted as a = sum of the momentum's reach, as in the FedNTD code; with plain SGD "
         "this is the number of steps.",
-        "D29: plain mean for both weights and variates, as the paper; the FedLMD code weights one and not the other.",
+        "D29: plain mean for both weights and variates, as the paper; the FedLMD code counts samples in the model and "
+        "not in the variates, which is weights='mixed'.",
         "Variates cover trained parameters only, not batch-norm statistics.",
     ),
     cost="one elementwise addition per step; one model-sized memory on each client and on the server",
@@ -30,5 +37,8 @@ CARD = Card(
 
 
 @register("scaffold")
-def scaffold() -> Method:
-    return method(CARD, corrections=(ControlVariate(),), server=Aggregate(weigh=Uniform()))
+def scaffold(weights: Literal["uniform", "samples", "mixed"] = "uniform") -> Method:
+    variate = ControlVariate(by_samples=weights == "samples")
+    return method(
+        CARD, corrections=(variate,), server=Aggregate(weigh=Uniform() if weights == "uniform" else Samples())
+    )

@@ -17,11 +17,14 @@ from fedskew.types import Broadcast, Tree, Update
 class ControlVariate(Correction):
     """SCAFFOLD, option II: add c - c_k to every gradient.
 
-    Memories start empty, which stands for zero: a client met late costs nothing before.
+    Memories start empty, which stands for zero: a client met late costs nothing before. The server's variate moves by
+    the plain mean of the clients' changes, or by that which counts their samples.
     """
 
     counts_steps: ClassVar[bool] = True
     one_model: ClassVar[bool] = True
+
+    by_samples: bool = False
 
     def send(self, desk: Desk, client: int) -> Tree:
         del client
@@ -45,11 +48,15 @@ class ControlVariate(Correction):
 
     def lift(self, update: Update, sent: Broadcast, sums: Sums) -> None:
         del sent
-        sums.add_tree("", update.extras[self.name])
+        weight = float(update.examples) if self.by_samples else 1.0
+        sums.add_tree("change/", update.extras[self.name], weight)
+        sums.add("weight", weight)
+        sums.add("clients", 1.0)
 
     def merge(self, desk: Desk, sums: Sums) -> Tree:
-        """c + |S|/K * mean(change) = c + sum(change)/K."""
-        change = tree.scale(sums.added, 1 / desk.task.clients)
+        """c + |S|/K * mean(change), which is c + sum(change)/K if the mean is plain."""
+        heard = float(sums.added["clients"] / sums.added["weight"])
+        change = tree.scale(tree.pick(sums.added, "change/"), heard / desk.task.clients)
         old = desk.memory or tree.zeros_like(change)
         return {name: (old[name].double() + t).to(desk.before[name].dtype) for name, t in change.items()}
 

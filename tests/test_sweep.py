@@ -121,6 +121,15 @@ def test_whole_numbers_are_drawn_where_whole_numbers_stood() -> None:
     assert all(type(b) is int and 8 <= b <= 512 for b in batches) and len(set(batches)) == 20
     (found,) = space.trials(["fedprox"], ["mu=0..1"], BASE, 3).values()
     assert not any(trial.values["mu"] in (0, 1) for trial in found)
+    (found,) = space.trials(["fedlsr"], ["lam_e=0..1"], BASE, 3).values()  # a number, or none as usual
+    assert not any(trial.values["lam_e"] in (0, 1) for trial in found)
+    assert names(["fedlsr"], ["t_w=2..4"]) == [[f"fedlsr(t_w={n})" for n in (2, 3, 4)]]
+
+
+def test_a_narrow_range_gives_all_it_has() -> None:
+    # 0.998, 0.9981, ..., 1.0: 21 numbers of four digits
+    (found,) = space.trials(["fedavg"], ["lr_decay=0.998..1.0"], BASE, 21).values()
+    assert sorted(trial.values["local.lr_decay"] for trial in found) == [round(0.998 + n / 1e4, 4) for n in range(21)]
 
 
 # ---- mistakes -------------------------------------------------------------------------------------------------------
@@ -148,7 +157,8 @@ def test_whole_numbers_are_drawn_where_whole_numbers_stood() -> None:
         (["fedlmd"], ["evaluate.validation=0.1,0.2"], None, "would vary the task or its scoring"),
         (["fedlmd+fedprox+fedla"], ["tau=1,2"], None, "say fedlmd.tau or fedla.tau"),
         (["fedlmd", "fedlmd"], ["tau=1,2"], None, "to be tuned twice"),
-        (["fedprox(mu=1)", "fedprox( mu=1)"], ["lr=0.1,1"], None, "both try fedprox(mu=1), local.lr=0.1; name one"),
+        (["fedprox(mu=1)", "fedprox( mu=1)"], ["lr=0.1,1"], None, "method 'fedprox(mu=1)' is to be tuned twice"),
+        (["fedprox", "prox"], ["lr=0.1,1"], None, "method 'fedprox' is to be tuned twice; name it once"),
         (["fedprox(mu=1)", "fedprox(mu=2)"], ["mu=3,4"], None, "would both try fedprox(mu=3); name one of them"),
         (["fedlmdd"], ["tau=1,2"], None, "did you mean 'fedlmd'"),
         (["fedprox"], ["mu=0.1..1"], None, "is a range, which is drawn from: say --random N"),
@@ -159,6 +169,7 @@ def test_whole_numbers_are_drawn_where_whole_numbers_stood() -> None:
         (["fedprox"], ["mu=0.1..1:lin"], 3, "only ':log' may stand there"),
         (["fedlmd"], ["beta=1,2", "tau=1,2"], 5, "--random is 5, but the grid of method 'fedlmd' has 4 trials"),
         (["fedavg", "fedprox"], ["mu=0.1..1"], 2, "the grid of method 'fedavg' has 1 trial;"),
+        (["fedavg"], ["lr_decay=0.998..1.0"], 30, "the grid of method 'fedavg' has 21 trials; ask for fewer"),
         (["fedlmd"], ["beta=1,2"], 0, "--random is 0"),
         (["fedlmd", "fedprox"], ["beta=1,2,3", "mu=1,2"], None, "'fedprox' would have 2 trials and 'fedlmd' 3"),
         (["fedavg", "fedprox"], ["mu=1,2"], None, "'fedavg' would have 1 trial and 'fedprox' 2"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
@@ -80,10 +81,11 @@ def trials(
     methods: Sequence[str], grid: Sequence[str], base: RunConfig, random: int | None = None
 ) -> dict[str, list[Trial]]:
     """The trials of each method: its whole grid, or `random` draws from it. All have equally many."""
+    built = [registry.build(each).expression for each in methods]
+    for each, expression in zip(methods, built, strict=True):
+        if built.count(expression) > 1:
+            raise UserError(f"method '{each}' is to be tuned twice; name it once")
     pieces = {each: registry.parse(each) for each in methods}
-    if len(pieces) < len(methods):
-        twice = next(each for each in methods if methods.count(each) > 1)
-        raise UserError(f"method '{twice}' is to be tuned twice; name it once")
     axes = _axes(pieces, [_parse(text) for text in grid], base)
     found = {
         each: [_trial(pieces[each], axes[each], values, base) for values in _choices(each, axes[each], base, random)]
@@ -116,11 +118,16 @@ def _choices(method: str, axes: Sequence[Axis], base: RunConfig, random: int | N
         return
     if random < 1:
         raise UserError(f"--random is {random}; it should be a number of trials from 1 on")
+    rng, drawn = seeds.numpy_generator(base.seed, "sweep", method), dict[tuple[Any, ...], None]()
+    in_vain = 0
+    while len(drawn) < random <= size:
+        choice = tuple(axis.draw(rng) for axis in axes)
+        in_vain = in_vain + 1 if choice in drawn else 0
+        drawn[choice] = None
+        if in_vain == 1000 and math.isinf(size):  # few numbers of four digits lie in a narrow range
+            size = len(drawn)
     if random > size:
         raise UserError(f"--random is {random}, but the grid of method '{method}' has {_counted(size)}; ask for fewer")
-    rng, drawn = seeds.numpy_generator(base.seed, "sweep", method), dict[tuple[Any, ...], None]()
-    while len(drawn) < random:
-        drawn[tuple(axis.draw(rng) for axis in axes)] = None
     yield from drawn
 
 
@@ -233,14 +240,24 @@ def _axes(pieces: Mapping[str, Pieces], grids: Sequence[_Grid], base: RunConfig)
 
 
 def _axis(grid: _Grid, name: str, pieces: Pieces, piece: int | None, base: RunConfig) -> Axis:
-    now = dict(_leaves(base.model_dump())).get(name) if piece is None else pieces[piece][0].defaults[name]
-    ends = (grid.values.low, grid.values.high) if isinstance(grid.values, Range) else ()
-    integers = bool(ends) and all(isinstance(end, int) for end in ends)
-    whole = integers and (now is None or (isinstance(now, int) and not isinstance(now, bool)))
     values = grid.values
+    ends = (values.low, values.high) if isinstance(values, Range) else ()
+    integers = bool(ends) and all(isinstance(end, int) for end in ends)
+    whole = integers and (_is_whole(base, name) if piece is None else _takes_whole(pieces[piece][0], name))
     if isinstance(values, Range) and whole and not values.log:
         values = tuple(range(int(values.low), int(values.high) + 1))
     return Axis(name, piece, values, whole)
+
+
+def _is_whole(base: RunConfig, setting: str) -> bool:
+    now = dict(_leaves(base.model_dump())).get(setting)
+    return now is None or type(now) is int  # without a value there are per_round, and arguments of networks
+
+
+def _takes_whole(entry: Entry, parameter: str) -> bool:
+    hint = get_type_hints(inspect.unwrap(entry.build)).get(parameter, type(entry.defaults[parameter]))
+    kinds = get_args(hint) or (hint,)
+    return int in kinds and float not in kinds
 
 
 def _places(pieces: Pieces, name: str, owner: str | None) -> list[int]:

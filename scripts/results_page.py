@@ -250,7 +250,7 @@ class Page:
     def saved(self, entry: Entry, figure: Any, suffix: str = "") -> str:
         name = f"{entry.preset.id.replace('/', '-')}{suffix}.png"
         (self.folder / "pictures" / "results").mkdir(parents=True, exist_ok=True)
-        figure.savefig(self.folder / "pictures" / "results" / name, dpi=90, metadata={"Software": None})
+        pictures.save_small(figure, self.folder / "pictures" / "results" / name)
         return f"![{entry.preset.id}{suffix}](pictures/results/{name})"
 
     def others(self) -> str:

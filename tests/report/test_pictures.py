@@ -3,32 +3,105 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image
 
 from fedskew.errors import UserError
 from fedskew.report import pictures, tables
 from tests.report import fakes
 
 
+def names(figure: Figure) -> list[str]:
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
 def test_a_curve_is_the_mean_over_seeds_and_a_band_spans_them() -> None:
     groups = {"fedavg": [fakes.run([0.25, 0.5]), fakes.run([0.75, 0.5])], "other": [fakes.run([0.5, None])]}
-    (axes,) = pictures.curves(groups).axes
+    figure = pictures.curves({"": groups})
+    (axes,) = figure.axes
     first, second = axes.lines
     assert list(first.get_xdata()) == [1, 2]
     assert list(first.get_ydata()) == [50, 50]
     assert list(second.get_ydata()) == [50]
     assert len(axes.collections) == 1
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["fedavg", "other"]
+    assert names(figure) == ["fedavg", "other"]
 
 
-def test_many_methods_can_be_told_apart() -> None:
+def test_many_methods_can_be_told_apart_without_colours() -> None:
     groups = {f"m{number}": [fakes.run([0.5, 0.5])] for number in range(20)}
-    lines = pictures.curves(groups).axes[0].lines
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 20
+    lines = pictures.curves({"": groups}).axes[0].lines
+    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == 20
+    rows = tables.comparison({"fedavg": [fakes.run([0.5], client_majority=0.75, client_vacant=0.25)]})
+    _, bars = pictures.comparison(groups, rows).axes
+    assert [bar.get_hatch() for bar in bars.patches] == ["", "///", "xxx"]
+
+
+def test_names_stand_below_the_panels_whatever_is_drawn_in_them() -> None:
+    groups = {f"a method with a long name {number}": [fakes.run([0.5, 0.1, 0.9])] for number in range(20)}
+    for figure in (pictures.curves({"": groups}), pictures.curves({"x": groups, "y": groups})):
+        figure.draw_without_rendering()
+        assert all(axes.get_legend() is None for axes in figure.axes)
+        key = figure.legends[0].get_window_extent()
+        assert key.x0 >= 0 and key.x1 <= figure.bbox.width and key.y0 >= 0
+        assert all(key.y1 <= axes.get_tightbbox().y0 and axes.bbox.height > 150 for axes in figure.axes)
+
+
+def test_a_method_looks_the_same_in_every_panel() -> None:
+    one, two = pictures.curves({"a": {"m": [fakes.run([0.5])]}, "b": {n: [fakes.run([0.5])] for n in "nm"}}).axes
+    assert (one.get_title(), two.get_title()) == ("a", "b")
+    assert [line.get_marker() for line in one.lines] == ["o"] == [two.lines[1].get_marker()]
+
+
+def test_a_run_whose_first_stage_has_no_single_model_has_no_curve_beside_others() -> None:
+    """FedConcat's 1,050 rounds would leave the others a twentieth of the width."""
+    staged = fakes.run([None] * 3 + [0.9] * 90)
+    for line in staged.rounds:
+        line["stage"] = int(line["round"] >= 3)
+    figure = pictures.curves({"": {"fedavg": [fakes.run([0.5, 0.6])], "concat": [staged]}})
+    assert figure.axes[0].get_xlim()[1] < 3 and names(figure) == ["fedavg"]
+    assert figure.legends[0].get_title().get_text() == "no curve of concat: no single model in the first stage"
+    assert names(pictures.curves({"": {"concat": [staged]}})) == ["concat"]  # alone, it is what there is to see
+    staged.header["config"]["evaluate"]["every"] = 4  # so the first stage was too short to be evaluated
+    assert names(pictures.curves({"": {"fedavg": [fakes.run([0.5, 0.6])], "rare": [staged]}})) == ["fedavg", "rare"]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_dollars_are_dollars(ending: str, tmp_path: Path) -> None:
+    name = "$50_$100"  # as mathematics this is an error
+    groups = {name: [fakes.run([0.5], client_majority=0.5)]}
+    drawn = {
+        "curves": pictures.comparison(groups, tables.comparison(groups)),
+        "dots": pictures.dots([[1, 2]], [name, "a"], [name]),
+        "heat": pictures.heat([[1, 2]], [name, "a"], [name]),
+    }
+    for kind, figure in drawn.items():
+        pictures.save(figure, tmp_path / f"{kind}.{ending}")
 
 
 def test_runs_without_any_evaluation_leave_an_empty_picture() -> None:
-    assert not pictures.curves({"fedavg": [fakes.run([None])]}).axes[0].lines
+    assert not pictures.curves({"": {"fedavg": [fakes.run([None])]}}).axes[0].lines
+
+
+def test_tasks_stand_below_each_other_under_one_key() -> None:
+    groups = {"fedavg": [fakes.run([0.5], client_majority=0.75)], "fedvls": [fakes.run([0.5])]}
+    tasks = [pictures.Compared("same title", groups, tables.comparison(groups), 0.5) for _ in range(3)]
+    figure = pictures.comparisons(tasks)
+    assert len(figure.axes) == 6 and names(figure) == ["fedavg", "fedvls"]
+    assert [axes.get_title() for axes in figure.axes[::2]] == ["same title"] * 3
+
+
+def test_small_pictures_are_small(tmp_path: Path) -> None:
+    figure = pictures.curves({"": {f"m{n}": [fakes.run([(n * k % 7) / 7 for k in range(200)])] for n in range(9)}})
+    figure.savefig(tmp_path / "plain.png", dpi=90)
+    pictures.save_small(figure, tmp_path / "small.png")
+    plain, small = ((tmp_path / f"{name}.png").stat().st_size for name in ("plain", "small"))
+    assert small < 0.6 * plain
+    with Image.open(tmp_path / "plain.png") as one, Image.open(tmp_path / "small.png") as other:
+        before, after = (np.asarray(each.convert("RGB"), float) for each in (one, other))
+    assert before.shape == after.shape and np.abs(before - after).mean() < 2
 
 
 def test_bars_stand_beside_the_curves_when_clients_were_scored() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from math import log
+from typing import TYPE_CHECKING, Literal
 
-from fedskew.report.pictures import COLOURS, FAINT, GROUP_COLOURS, INK, STYLES, _clean, _figure
+from fedskew.report.pictures import COLOURS, FAINT, INK, _add_key, _clean, _figure, _with_key, group_look, look, shape
 from fedskew.report.tables import GROUPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: what tells groups of classes apart without colours
-_HATCHES = ("", "///", "xxx")
+#: as many names stand below an axis, of more every so many
+_MOST_TICKS = 30
+_UNGROUPED = {"facecolor": "#999999", "linewidth": 0}
 
 #: values [rounds][classes], or [classes][classes]
 Matrix = Sequence[Sequence[float]]
@@ -32,6 +35,7 @@ def histograms(panels: Mapping[str, Matrix]) -> Figure:
         image = axes.imshow(shares, aspect="auto", cmap="Blues", interpolation="nearest", extent=edges, vmin=0)
         axes.set_title(title, fontsize=10, color=INK)
         axes.set_ylabel("class")
+        _tick_classes(axes, "y", table.shape[0])
         axes.locator_params("x", integer=True)
         axes.tick_params(length=0, colors=INK)
         bar = figure.colorbar(image, ax=axes, pad=0.01)
@@ -44,33 +48,58 @@ def histograms(panels: Mapping[str, Matrix]) -> Figure:
 def recalls(
     before: Sequence[float], after: Mapping[str, Sequence[float]], counts: Mapping[str, Sequence[int]]
 ) -> Figure:
-    """Recall by class, %, before (outlines) and after a local update, a panel each; colours tell what a client has."""
+    """Recall by class, %, before (outlines) and after a local update, a panel each; its title has the mean after it.
+
+    `counts` are what the client holds of each class: the bars' looks, and columns of the same colours behind them,
+    tell by it which group a class is in. Panels without counts have no groups.
+    """
     from matplotlib.patches import Patch
 
-    looks: list[dict[str, Any]] = [
-        {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
-        for colour, hatch in zip(GROUP_COLOURS, _HATCHES, strict=True)
-    ]
-    wide = 2.4 + 0.3 * len(before)
-    figure = _figure(wide * min(3, len(after)), 3.2 * -(-len(after) // 3))
-    grid = list(figure.subplots(-(-len(after) // 3), min(3, len(after)), squeeze=False, sharey=True).flat)
-    for axes, (name, values) in zip(grid, after.items(), strict=False):
-        groups = groups_of(counts[name])
-        for group, look in zip(GROUPS, looks, strict=True):
-            places = [c for c, each in enumerate(groups) if each == group]
-            axes.bar(places, [values[c] for c in places], 0.7, **look)
+    rows, columns = shape(len(after))
+    figure = _figure(min(10.0, 2.0 + 0.3 * len(before)) * columns, 2.9 * rows + 0.4)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for axes, (name, values) in zip(grid.flat, after.items(), strict=False):
+        _draw_recalls(axes, values, counts.get(name))
         axes.bar(range(len(before)), before, 0.9, fill=False, edgecolor=INK, linewidth=0.9)
-        axes.set_title(name, fontsize=10, color=INK)
+        axes.set_title(f"{name}: mean {sum(values) / len(values):.1f} %", fontsize=10, color=INK)
         axes.set_xlabel("class")
-        axes.set_ylim(0, 105)
+        axes.set_xlim(-0.6, len(before) - 0.4)
+        axes.set_ylim(0, 110)
+        axes.set_yticks(range(0, 101, 20))
         _clean(axes)
-    for axes in grid[len(after) :]:
+        axes.grid(visible=False, axis="x")
+        _tick_classes(axes, "x", len(before))
+    for axes in list(grid.flat)[len(after) :]:
         axes.set_visible(False)
-    figure.axes[0].set_ylabel("recall, %")
-    keys = [Patch(label=group, **look) for group, look in zip(GROUPS, looks, strict=True)]
+    for axes in grid[:, 0]:
+        axes.set_ylabel("recall, %")
+    keys = [Patch(label=group, **group_look(number)) for number, group in enumerate(GROUPS)] if counts else []
+    if len(counts) < len(after):
+        keys.append(Patch(label="after, no groups", **_UNGROUPED))
     keys.append(Patch(label="before", fill=False, edgecolor=INK, linewidth=0.9))
-    figure.legend(handles=keys, frameon=False, ncols=4, loc="outside lower center", fontsize=9)
+    figure.legend(handles=keys, frameon=False, ncols=len(keys), loc="outside lower center", fontsize=9)
     return figure
+
+
+def _draw_recalls(axes: Axes, values: Sequence[float], counts: Sequence[int] | None) -> None:
+    if counts is None:
+        axes.bar(range(len(values)), values, 0.7, **_UNGROUPED)
+        return
+    groups = groups_of(counts)
+    for number, group in enumerate(GROUPS):
+        places = [c for c, each in enumerate(groups) if each == group]
+        axes.bar(places, [values[c] for c in places], 0.7, **group_look(number))
+        # a class that is never found has no bar, so its group is told by its column too
+        spans, colour = [(c - 0.5, 1) for c in places], group_look(number)["facecolor"]
+        axes.broken_barh(spans, (0, 104), facecolor=colour, alpha=0.12, linewidth=0, zorder=0)
+        axes.broken_barh(spans, (104, 6), **group_look(number))
+
+
+def _tick_classes(axes: Axes, way: Literal["x", "y"], classes: int) -> None:
+    every = 1 + (classes - 1) // _MOST_TICKS
+    axis = axes.xaxis if way == "x" else axes.yaxis
+    axis.set_ticks(range(0, classes, every))
+    axis.set_tick_params(labelsize=9 if classes <= 20 else 7)
 
 
 def groups_of(counts: Sequence[int]) -> list[str]:
@@ -81,20 +110,27 @@ def groups_of(counts: Sequence[int]) -> list[str]:
 
 def lines(values: Mapping[str, Mapping[str, float]], across: str, upwards: str) -> Figure:
     """A line for each name over places that are as far apart as their numbers, or evenly where they are words."""
-    figure = _figure(6.4, 4.0)
-    axes = figure.subplots()
+    looks = {name: look(number) for number, name in enumerate(values)}
+    figure = _with_key(6.4, 3.6, looks)
+    draw_lines(figure.subplots(), values, across, upwards)
+    _add_key(figure, looks)
+    return figure
+
+
+def draw_lines(axes: Axes, values: Mapping[str, Mapping[str, float]], across: str, upwards: str) -> None:
+    """The same into axes that are there, without a key."""
     places = list(dict.fromkeys(place for each in values.values() for place in each))
     numbers = _numbers(places)
     for number, (name, each) in enumerate(values.items()):
-        colour, style = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
         shown = [(numbers[places.index(place)], value) for place, value in each.items()]
-        axes.plot(*zip(*shown, strict=True), color=colour, linestyle=style, marker="o", markersize=4, label=name)
+        axes.plot(*zip(*shown, strict=True), label=name, **look(number))
+    if _closest(numbers) < 0.08 and min(numbers) > 0 and _closest(list(map(log, numbers))) > _closest(numbers):
+        axes.set_xscale("log")  # else the names of the small ones would stand on each other
+        axes.set_xticks([], minor=True)
     axes.set_xticks(numbers, places, rotation=20 if max(map(len, places)) > 6 else 0)
     axes.set_xlabel(across)
     axes.set_ylabel(upwards)
     _clean(axes)
-    axes.legend(frameon=False, fontsize=9)
-    return figure
 
 
 def bars(values: Mapping[str, float], upwards: str) -> Figure:
@@ -123,6 +159,8 @@ def confusion(counts: Matrix, title: str = "") -> Figure:
         _write(axes, shares)
     axes.set_xlabel("predicted")
     axes.set_ylabel("class")
+    _tick_classes(axes, "x", len(table))
+    _tick_classes(axes, "y", len(table))
     axes.set_title(title, fontsize=10, color=INK)
     axes.tick_params(length=0, colors=INK)
     for side_line in axes.spines.values():
@@ -136,6 +174,12 @@ def _write(axes: Axes, shares: Matrix) -> None:
             if share >= 0.5:
                 ink = "white" if share > 60 else INK
                 axes.text(column, row, f"{share:.0f}", ha="center", va="center", fontsize=8, color=ink)
+
+
+def _closest(numbers: Sequence[float]) -> float:
+    """The least distance between two places, as a share of all."""
+    ordered = sorted(numbers)
+    return min((b - a for a, b in pairwise(ordered)), default=1.0) / ((ordered[-1] - ordered[0]) or 1.0)
 
 
 def _numbers(places: Sequence[str]) -> list[float]:

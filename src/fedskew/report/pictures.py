@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedskew.errors import UserError
 from fedskew.report.tables import GROUPS, Ran, Row, percent
@@ -17,29 +17,101 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette without its yellow, which is too pale for lines; styles change when colours repeat.
+# Okabe and Ito's palette without its yellow, which is too pale for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GROUP_COLOURS = ("#0072B2", "#E69F00", "#D55E00")
+#: what tells groups of classes apart without colours
+GROUP_HATCHES = ("", "///", "xxx")
 INK, FAINT = "#333333", "#DDDDDD"
+ACCURACY = "accuracy of the global model, %"
+#: panels beside each other, and marks on a long curve
+ACROSS, MARKS = 3, 10
+
+#: the runs of each method, which differ in their seeds only
+Groups = Mapping[str, Sequence[Ran]]
+#: how the line of each method is drawn
+Looks = dict[str, dict[str, Any]]
 
 
-def curves(groups: Mapping[str, Sequence[Ran]], target: float | None = None) -> Figure:
-    """Accuracy of the global model over the rounds: the mean over seeds, and the range they span."""
-    figure = _figure(7.2, 4.2)
-    _draw_curves(figure.subplots(), groups, target)
+def look(number: int) -> dict[str, Any]:
+    """How the line of that number is drawn: without colours, 28 are told apart by their style and marker."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": STYLES[number % len(STYLES)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "markersize": 4.5,
+    }
+
+
+def group_look(number: int) -> dict[str, Any]:
+    """How the bars of a group of classes are drawn."""
+    return {
+        "facecolor": GROUP_COLOURS[number],
+        "hatch": GROUP_HATCHES[number],
+        "edgecolor": "white",
+        "linewidth": 0,
+    }
+
+
+def curves(panels: Mapping[str, Groups], upwards: str = ACCURACY, *, spare: int = 0) -> Figure:
+    """Accuracy over the rounds, a panel for each title: the mean over seeds, and their range.
+
+    The last `spare` of the figure's axes are left empty, for what else belongs there.
+    """
+    count = len(panels) + spare
+    rows, columns = shape(count)
+    looks = _looks(panels.values())
+    wide = 7.2 if columns == 1 else 4.4 * columns
+    figure = _with_key(wide, 4.0 * rows if columns == 1 else 3.2 * rows, looks)
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[count:]:
+        figure.delaxes(axes)
+    for number, (axes, (title, groups)) in enumerate(zip(grid, panels.items(), strict=False)):
+        _draw_curves(axes, groups, looks)
+        axes.set_title(title, fontsize=10, color=INK)
+        axes.set_ylabel("" if number % columns else upwards)
+        if number:
+            axes.sharey(grid[0])
+    _add_key(figure, looks, _absent(panels.values()))
     return figure
 
 
-def comparison(groups: Mapping[str, Sequence[Ran]], rows: Sequence[Row], target: float | None = None) -> Figure:
+def shape(count: int) -> tuple[int, int]:
+    """Rows and columns of so many panels."""
+    columns = 2 if count == 4 else min(ACROSS, count)
+    return -(-count // columns), columns
+
+
+class Compared(NamedTuple):
+    """Methods on one task, with the rows of their table."""
+
+    title: str
+    groups: Groups
+    rows: Sequence[Row]
+    target: float | None
+
+
+def comparison(groups: Groups, rows: Sequence[Row], target: float | None = None) -> Figure:
     """Curves, and beside them the client models if they were scored."""
-    if not has_client_scores(rows):
-        return curves(groups, target)
-    bars = max(4.0, 1.4 + 1.1 * len(rows))
-    figure = _figure(7.0 + bars, 4.4)
-    left, right = figure.subplots(1, 2, width_ratios=(7.0, bars))
-    _draw_curves(left, groups, target)
-    _draw_bars(right, rows)
+    return comparisons([Compared("", groups, rows, target)])
+
+
+def comparisons(tasks: Sequence[Compared]) -> Figure:
+    """The same of several tasks, one below the other."""
+    looks = _looks(task.groups for task in tasks)
+    scored = any(has_client_scores(task.rows) for task in tasks)
+    bars = max(4.0, 1.4 + 1.1 * max(len(task.rows) for task in tasks)) if scored else 0.0
+    figure = _with_key(7.2 + bars, 4.0 * len(tasks), looks)
+    widths = (7.2, bars) if scored else (1.0,)
+    grid = figure.subplots(len(tasks), len(widths), squeeze=False, width_ratios=widths)
+    for (left, *right), task in zip(grid, tasks, strict=True):
+        _draw_curves(left, task.groups, looks, task.target)
+        left.set_title(task.title, fontsize=10, color=INK)
+        for axes in right:
+            _draw_bars(axes, task.rows)
+    _add_key(figure, looks, _absent(task.groups for task in tasks))
     return figure
 
 
@@ -104,6 +176,7 @@ def heat(counts: Sequence[Sequence[int]], labels: Sequence[str] = (), called: Se
         side.set_color(FAINT)
     bar = figure.colorbar(image, ax=axes, pad=0.02)
     bar.ax.yaxis.set_major_formatter("{x:,.0f}")
+    bar.ax.yaxis.set_minor_formatter(lambda value, place: f"{value:,.0f}" if table.max() < 10 else "")
     bar.ax.tick_params(colors=INK, which="both", length=0)
     bar.set_label("samples", color=INK)
     bar.outline.set_visible(False)
@@ -122,6 +195,15 @@ def save(figure: Figure, path: Path) -> None:
         raise UserError(f"cannot write the picture '{path}': {error.strerror}") from None
 
 
+def save_small(figure: Figure, path: Path) -> None:
+    """Write a PNG for a page of many pictures; with few colours it takes half the room."""
+    from PIL import Image
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=90)
+    Image.open(drawn).convert("RGB").quantize(200, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
 def inline(figure: Figure) -> str:
     """A picture as an address that can stand inside a page."""
     from matplotlib import rc_context
@@ -137,40 +219,90 @@ def inline(figure: Figure) -> str:
 
 def _figure(width: float, height: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    from fedskew.report.plain import PlainFigure
+
+    figure = PlainFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _draw_curves(axes: Axes, groups: Mapping[str, Sequence[Ran]], target: float | None) -> None:
+def _looks(panels: Iterable[Groups]) -> Looks:
+    """A method looks the same in all panels."""
+    names = dict.fromkeys(name for groups in panels for name in groups)
+    return {name: look(number) for number, name in enumerate(names)}
+
+
+def _columns(width: float, names: Iterable[str]) -> int:
+    """So many names stand beside each other below a figure; all in inches."""
+    return max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=1))))
+
+
+def _with_key(width: float, height: float, names: Collection[str]) -> Figure:
+    """A figure with room for these names below its panels."""
+    return _figure(width, height + 0.3 + 0.2 * -(-len(names) // _columns(width, names)))
+
+
+def _add_key(figure: Figure, looks: Looks, absent: Sequence[str] = ()) -> None:
+    """Name the lines below the panels, where they strike nothing through, and say whose are missing."""
+    from matplotlib.lines import Line2D
+
+    drawn = {line.get_label() for axes in figure.axes for line in axes.lines}
+    keys = {name: Line2D([], [], linewidth=1.8, **each) for name, each in looks.items() if name in drawn}
+    title = f"no curve of {', '.join(absent)}: no single model in the first stage" if absent else None
+    if keys:
+        figure.legend(
+            list(keys.values()), list(keys), title=title, title_fontsize=9, fontsize=9, frameon=False,
+            handlelength=3.2, ncols=min(len(keys), _columns(figure.get_figwidth(), keys)), loc="outside lower center",
+        )  # fmt: skip
+
+
+def _absent(panels: Iterable[Groups]) -> list[str]:
+    return list(dict.fromkeys(name for groups in panels for name in _without_curve(groups)))
+
+
+def _without_curve(groups: Groups) -> list[str]:
+    """Beside others, methods whose first stage has no single model to evaluate: their rounds are not the others'."""
+    found = [name for name, runs in groups.items() if runs and all(map(_begins_without_model, runs))]
+    return found if len(found) < len(groups) else []
+
+
+def _begins_without_model(run: Ran) -> bool:
+    if not run.rounds or run.rounds[-1].get("stage") == run.rounds[0].get("stage"):
+        return False
+    first = [line for line in run.rounds if line.get("stage") == run.rounds[0].get("stage")]
+    every = run.header.get("config", {}).get("evaluate", {}).get("every", 1)
+    return len(first) >= every and all(line.get("accuracy") is None for line in first)
+
+
+def _draw_curves(axes: Axes, groups: Groups, looks: Looks, target: float | None = None) -> None:
+    absent = _without_curve(groups)
     for number, (name, runs) in enumerate(groups.items()):
         at = _accuracies(runs)
-        if not at:
+        if not at or name in absent:
             continue
-        colour = COLOURS[number % len(COLOURS)]
-        style = STYLES[number // len(COLOURS) % len(STYLES)]
         rounds = sorted(at)
         shares = [[100 * share for share in at[index]] for index in rounds]
         shown = [index + 1 for index in rounds]
-        marker = "o" if len(rounds) < 15 else None
-        mean = [fmean(each) for each in shares]
-        axes.plot(shown, mean, color=colour, linestyle=style, marker=marker, markersize=3.5, linewidth=1.8, label=name)
+        every = 1 + (len(rounds) - 1) // MARKS
+        # marks of neighbours stand at other rounds, so that lines on top of each other are seen
+        axes.plot(
+            shown, [fmean(each) for each in shares], linewidth=1.6, label=name, markevery=(number % every, every),
+            **looks[name],
+        )  # fmt: skip
         if len(runs) > 1:
+            colour = looks[name]["color"]
             axes.fill_between(shown, [min(s) for s in shares], [max(s) for s in shares], color=colour, alpha=0.1, lw=0)
     if target is not None:
-        axes.axhline(100 * target, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
+        axes.axhline(100 * target, color=INK, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0, label="_target")
         axes.annotate(
             f"{percent(target, digits=1)} %", (0.005, 100 * target), xycoords=("axes fraction", "data"),
             va="bottom", fontsize=8, color=INK,
         )  # fmt: skip
     axes.set_xlabel("round")
-    axes.set_ylabel("accuracy of the global model, %")
+    axes.set_ylabel(ACCURACY)
     axes.locator_params("x", integer=True)
     _clean(axes)
-    if axes.lines:
-        axes.legend(frameon=False, loc="lower right", ncols=1 + len(groups) // 9, fontsize=9)
 
 
 def _accuracies(runs: Sequence[Ran]) -> dict[int, list[float]]:
@@ -187,7 +319,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Row]) -> None:
     for number, group in enumerate(GROUPS):
         places = [index + (number - 1) * wide for index in range(len(rows))]
         heights = [100 * (row[group] or 0.0) for row in rows]
-        bars = axes.bar(places, heights, wide * 0.94, color=GROUP_COLOURS[number], label=group)
+        bars = axes.bar(places, heights, wide * 0.94, label=group, **group_look(number))
         texts = ["–" if row[group] is None else f"{100 * row[group]:.0f}" for row in rows]
         axes.bar_label(bars, texts, padding=1.5, fontsize=8, color=INK)
     names = [row["method"].replace("(", "\n(").replace("+", "\n+") for row in rows]

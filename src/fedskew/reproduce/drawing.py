@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from fedskew import record
@@ -16,6 +17,17 @@ from fedskew.reproduce.sheet import Number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: what a key of the configuration is in the papers
+_CALLED = {
+    "per_round": "clients in each round",
+    "local.epochs": "local epochs E",
+    "partition.clients": "clients N",
+    "method.lam": "weight λ of the distillation",
+    "method.tau": "temperature τ",
+    "method.beta": "weight β of the distillation",
+    "method.teacher_from": "rounds before the switch to the teacher",
+}
 
 
 def partitions(preset: Preset, scale: Scale) -> dict[str, Figure]:
@@ -33,18 +45,40 @@ _Drawer = Callable[[Preset, Sequence[Ran], Sequence[Measured], Sequence[Number]]
 
 
 def _curves(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
-    del measured, numbers
-    several = len(preset.tasks) > 1
-    named = {f"{each.cell.row}, {each.cell.column}" if several else each.cell.row: each.runs for each in ran}
-    return pictures.curves(named)
+    """A panel for each task, or for each value of a sweep, and then one more with the best accuracy over the values."""
+    del numbers
+    if preset.sweep is None:
+        return pictures.curves(_panels(preset, ran, lambda each: each.runs))
+    figure = pictures.curves(_panels(preset, ran, lambda each: each.runs), spare=1)
+    figures.draw_lines(figure.axes[-1], _best(preset, measured), _CALLED[preset.sweep.key], "best accuracy, %")
+    return figure
+
+
+def _panels(
+    preset: Preset, ran: Sequence[Ran], runs_of: Callable[[Ran], list[record.Run]]
+) -> dict[str, dict[str, list[record.Run]]]:
+    panels: dict[str, dict[str, list[record.Run]]] = {}
+    for each in ran:
+        panels.setdefault(_title(preset, each), {})[each.cell.row] = runs_of(each)
+    return panels
+
+
+def _title(preset: Preset, ran: Ran) -> str:
+    """Of a panel: its task, and the data that stand in for the task's own; or the value of a sweep."""
+    cell = ran.cell
+    if preset.sweep is None:
+        return f"{cell.column}, on {ran.runs[0].header['data']['name']}" if cell.stands_in else cell.column
+    if preset.sweep.key == "per_round":
+        clients = cell.config.partition.clients
+        return f"R = {(cell.config.per_round or clients) / clients:g}"
+    return f"{_CALLED[preset.sweep.key]} = {cell.column}"
 
 
 def _balanced(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
     """The counted rounds only: FedCorr's first stage is not among them."""
-    del preset, measured, numbers
-    figure = pictures.curves({each.cell.row: [_balanced_only(run) for run in each.runs] for each in ran})
-    figure.axes[0].set_ylabel("balanced accuracy of the global model, %")
-    return figure
+    del measured, numbers
+    panels = _panels(preset, ran, lambda each: [_balanced_only(run) for run in each.runs])
+    return pictures.curves(panels, "balanced accuracy of the global model, %")
 
 
 def _balanced_only(run: record.Run) -> record.Run:
@@ -53,9 +87,24 @@ def _balanced_only(run: record.Run) -> record.Run:
 
 
 def _sweep(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
-    del ran, measured
-    across = "setting" if preset.sweep is None else preset.sweep.key
-    return figures.lines(_by_row(numbers, "best"), across, "best accuracy, %")
+    del ran, numbers
+    across = "setting" if preset.sweep is None else _CALLED[preset.sweep.key]
+    return figures.lines(_best(preset, measured), across, "best accuracy, %")
+
+
+def _best(preset: Preset, measured: Sequence[Measured]) -> dict[str, dict[str, float]]:
+    """The best accuracy of each method over the values of a sweep, on each task if there are several, else over tasks.
+
+    Means over seeds.
+    """
+    lines: dict[str, dict[str, float]] = {}
+    for each in measured:
+        task = next((t for t in preset.tasks if each.column.endswith(f"-{t}")), "") if preset.sweep else ""
+        reached = [share for share in each.values["best"] if share is not None]
+        if reached:
+            line = lines.setdefault(f"{each.row}, {task}" if task else each.row, {})
+            line[each.column.removesuffix(f"-{task}")] = fmean(reached)
+    return lines
 
 
 def _warmups(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
@@ -71,11 +120,14 @@ def _drift(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], num
 
 
 def _classwise(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
+    """Groups of classes are those of the client's data; an even split has none."""
     del measured, numbers
     several = len(preset.tasks) > 1
-    named = {f"{each.cell.row}, {each.cell.column}" if several else each.cell.row: each.runs[0] for each in ran}
-    after = {name: _recall(run) for name, run in named.items()}
-    return figures.recalls(_recall(ran[0].starts[0]), after, {n: run.header["counts"][0] for n, run in named.items()})
+    named = {f"{each.cell.row}, {_title(preset, each)}" if several else each.cell.row: each for each in ran}
+    after = {name: _recall(each.runs[0]) for name, each in named.items()}
+    skewed = {name: each for name, each in named.items() if each.cell.config.partition.name != "iid"}
+    counts = {name: each.runs[0].header["counts"][0] for name, each in skewed.items()}
+    return figures.recalls(_recall(ran[0].starts[0]), after, counts)
 
 
 def _aggregation(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:

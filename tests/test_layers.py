@@ -36,7 +36,7 @@ BELOW: dict[str, set[str]] = {
     "track": {"errors", "record"},
     "face": L0 | {"data", "parts", "methods", "experiment", "report", "track"},
     "space": L0 | {"methods", "face"},
-    "sweep": L0 | {"experiment", "report", "face", "space"},
+    "sweep": L0 | {"resolve", "experiment", "report", "face", "space"},
     "reproduce": L0 | {"data", "models", "detection", "methods", "work", "experiment", "report"},
     "cli": L0
     | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep", "reproduce"}

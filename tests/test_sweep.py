@@ -20,6 +20,7 @@ from fedskew.config import RunConfig
 from fedskew.data.sources import Source
 from fedskew.errors import UserError
 from fedskew.report import sweep as report
+from fedskew.report.runs import folders
 from tests.contract import harness
 
 BASE = RunConfig()
@@ -237,7 +238,7 @@ def test_trials_are_scored_on_training_data_and_the_last_runs_on_the_test_set(
         held = run.header["data"]["test"]
         assert run.header["config"]["evaluate"]["validation"] == 0.25
         assert sum(map(sum, run.header["counts"])) == 200 - held and sum(run.rounds[0]["predicted"]) == held
-    confirmed = [record.read(path) for path in (out / "confirmed").iterdir()]
+    confirmed = [record.read(path) for path in (out / "confirmed").glob("*/record.jsonl")]
     assert sorted(run.header["config"]["seed"] for run in confirmed) == [2, 2]
     for run in confirmed:
         assert run.header["config"]["evaluate"]["validation"] is None
@@ -286,8 +287,102 @@ def test_an_interrupted_sweep_goes_on_to_the_same_table_and_repeats_nothing(
     assert tuned(out, resume=True) == found
     with pytest.raises(UserError, match="begun with other options"):
         tuned(out, resume=True, validation=0.3)
+    with pytest.raises(UserError, match="begun with other options"):
+        tuned(out, resume=True, precision="bf16")
+    with pytest.raises(UserError, match="already holds a sweep; go on with it by --resume"):
+        tuned(out)
+    (out / "sweep.json").unlink()
     with pytest.raises(UserError, match="already holds a run"):
         tuned(out)
+
+
+def test_going_on_with_less_than_was_tried_is_refused(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = whole
+    before = (out / "sweep.json").read_bytes()
+    fewer = ["fedprox.mu=1", "fedavg.lr=0.1"]
+    for options, left_out in (
+        # both fedavg with lr 0.001 and fedprox with mu 0.01 were tried, each on seeds 0 and 1
+        ({"grid": fewer}, "fedavg-local.lr=0.001-seed0, fedavg-local.lr=0.001-seed1, fedprox-mu=0.01-seed0 and 1 more"),
+        ({"grid": fewer, "resume": False, "force": True}, "fedavg-local.lr=0.001-seed0"),
+        ({"seeds": 1}, "fedavg-local.lr=0.001-seed1, fedavg-local.lr=0.1-seed1, fedprox-mu=0.01-seed1 and 1 more"),
+        ({"seed": -2, "confirm": 3}, "fedavg-local.lr=0.001-seed0"),  # fresh seeds would be 0, 1, 2
+    ):
+        with pytest.raises(UserError, match="what was tried counts, so name all its values and seeds") as caught:
+            tuned(out, **({"resume": True} | options))
+        assert f"also tried {left_out}" in str(caught.value)
+    assert (out / "sweep.json").read_bytes() == before
+
+
+def test_a_larger_grid_leaves_earlier_choices_out_of_the_comparison(tmp_path: Path) -> None:
+    asked: Any = {"config": harness.config(rounds=2, epochs=1), "data": harness.digits(), "confirm": 1}
+    first = sweep.run(["fedavg"], grid=["lr=0.001"], out=tmp_path / "it", **asked)
+    found = sweep.run(["fedavg"], grid=["lr=0.001,0.1"], out=tmp_path / "it", resume=True, **asked)
+    assert [first["methods"][0]["values"], found["methods"][0]["values"]] == [{"local.lr": 0.001}, {"local.lr": 0.1}]
+    runs = sorted(path.parent.name for path in (tmp_path / "it" / "confirmed").glob("*/record.jsonl"))
+    assert runs == ["fedavg-local.lr=0.001-seed1", "fedavg-local.lr=0.1-seed1"]
+    assert [path.name for path in folders([tmp_path / "it" / "confirmed"])] == runs[1:]
+    assert "those of its only trial on 20 %" in report.explanation(first)
+    assert "largest of several" not in report.explanation(first) and "largest of several" in report.explanation(found)
+
+
+def test_a_run_that_fails_has_no_score_and_is_named_while_the_others_go_on(tmp_path: Path) -> None:
+    broken = [("fedprox(mu=0.01)", 1), ("fedavg, local.lr=0.1", 2)]  # a trial, and a confirmation
+
+    def breaking(name: str, config: RunConfig) -> Any:
+        def advance(line: dict[str, Any]) -> None:
+            if (name, config.seed) in broken:
+                raise UserError("the disk is full; make room")
+
+        return advance
+
+    out = tmp_path / "it"
+    found = tuned(out, progress=breaking)
+    by_name = {trial["name"]: trial for row in found["methods"] for trial in row["trials"]}
+    assert by_name["fedprox(mu=0.01)"]["scores"][1] is None and by_name["fedprox(mu=0.01)"]["score"] is None
+    assert found["methods"][1]["chosen"] == "fedprox(mu=1)" and found["methods"][1]["test"] is not None
+    assert found["methods"][0]["tested"] == {"last10": [None], "last": [None]}
+    places = ["trials/fedprox-mu=0.01-seed1", "confirmed/fedavg-local.lr=0.1-seed2"]
+    assert found["failed"] == dict.fromkeys(places, "the disk is full; make room")
+    for name in ("sweep.md", "sweep.html"):
+        assert all(f"The run {place} failed and has no score" in (out / name).read_text() for place in places)
+    mended = tuned(out, resume=True)
+    assert not mended["failed"] and mended["methods"][0]["test"] is not None
+
+
+def test_without_any_score_there_is_no_winner(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no trial of method 'fedavg' has a score.*more --rounds may be needed"):
+        tuned(tmp_path / "none", rounds=0)
+
+    def breaking(name: str, config: RunConfig) -> Any:
+        raise UserError(f"{name} broke")
+
+    with pytest.raises(UserError, match=r"has a score, so none is the best: fedavg, local.lr=0.001 broke"):
+        tuned(tmp_path / "broken", progress=lambda name, config: lambda line: breaking(name, config))
+    for out in (tmp_path / "none", tmp_path / "broken"):
+        assert not (out / "sweep.json").exists() and not (out / "confirmed").exists()
+
+
+def test_the_share_may_be_a_setting_but_not_two_things(tmp_path: Path) -> None:
+    def share(**options: Any) -> float:
+        asked: Any = {"grid": ["lr=0.1"], "confirm": 0, "out": tmp_path / str(len(list(tmp_path.iterdir())))}
+        base = harness.config(rounds=1, epochs=1)
+        return sweep.run(["fedavg"], config=base, data=harness.digits(), **asked, **options)["validation"]
+
+    assert share() == 0.2
+    assert share(settings=["evaluate.validation=0.4"]) == 0.4
+    assert share(settings=["evaluate.validation=0.4"], validation=0.4) == 0.4
+    with pytest.raises(UserError, match=r"validation is 0.3 and the setting evaluate.validation 0.4; say one of them"):
+        share(settings=["evaluate.validation=0.4"], validation=0.3)
+
+
+def test_unequal_work_is_told(whole: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    # 2 trials of 2 rounds with 3 clients asked and 1 epoch
+    assert [row["epochs"] for row in whole[1]["methods"]] == [12, 12] and "equal work" not in report.markdown(whole[1])
+    asked: Any = {"config": harness.config(rounds=1, epochs=1), "data": harness.digits(), "confirm": 0}
+    grid = ["fedavg.epochs=1,2", "mu=0.1,1"]
+    found = sweep.run(["fedavg", "fedprox"], grid=grid, out=tmp_path / "it", **asked)
+    # 1 round x 3 clients x (1 + 2) epochs, and x (1 + 1)
+    assert "rounds times clients asked times epochs add up to 9 for fedavg, 6 for fedprox." in report.markdown(found)
 
 
 def test_the_folder_has_pages_that_need_nothing_else(whole: tuple[Path, dict[str, Any]]) -> None:
@@ -308,12 +403,12 @@ def test_scores_that_are_missing_rank_last_and_are_dashes() -> None:
         {"name": "b", "values": {"mu": 2}, "scores": [0.9, None], "score": None},
     ]
     tested: dict[str, list[float]] = {"last10": [], "last": []}
-    row = {"method": "a", "values": {"mu": 1}, "validation": 0.6, "tested": tested, "trials": ranked}
+    row = {"method": "a", "values": {"mu": 1}, "validation": 0.6, "tested": tested, "epochs": 2, "trials": ranked}
     # mean of 50 and 70 is 60, and both are 10 away from it
     assert report.ranking(row) == (["place", "mu", "validation %"], [["1", "1", "60.00 ± 10.00"], ["2", "2", "–"]])
-    found = {"validation": 0.2, "seeds": [0, 1], "fresh_seeds": [], "methods": [row]}
+    found = {"validation": 0.2, "seeds": [0, 1], "fresh_seeds": [], "failed": {}, "methods": [row]}
     assert report.winners(found)[1] == [["a", "2", "mu=1", "60.00", "–", "–"]]
-    assert "the test set was not looked at yet" in report.markdown(found)
+    assert "the test set was not looked at here" in report.markdown(found)
     assert report.html(found).startswith("<!doctype html>")
     assert sweep._mean([0.9, None]) is None and math.isclose(sweep._mean([0.5, 0.7]) or 0, 0.6)
 
@@ -335,7 +430,8 @@ def test_the_command_prints_the_winners(tmp_path: Path, monkeypatch: pytest.Monk
     assert "fedprox" in done.stdout and "sweep.html has all trials" in done.stdout
     found = json.loads(fedskew(*asked, "--resume", "--json").stdout)
     assert found == json.loads(Path("runs/sweep-digits/sweep.json").read_text())
-    assert len(found["methods"][0]["trials"]) == 2 and len(list(Path("runs/sweep-digits/confirmed").iterdir())) == 1
+    assert len(found["methods"][0]["trials"]) == 2
+    assert len(list(Path("runs/sweep-digits/confirmed").glob("*/record.jsonl"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -351,6 +447,7 @@ def test_the_command_prints_the_winners(tmp_path: Path, monkeypatch: pytest.Monk
         (["fedprox", "--grid", "model=mlp,foo"], "no network is called 'foo'"),
         (["fedprox", "--grid", "augment=standard,flp"], "'flp' is unknown"),
         (["fedprox", "--grid", "per_round=2,5"], "at most 4"),
+        (["fedprox", "--grid", "model.weights=none,no.pt"], "model.weights is 'no.pt', and there is no such file"),
         ([], "METHOD"),
     ],
     ids=" ".join,

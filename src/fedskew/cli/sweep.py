@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--random", type=int, help="Draw this many trials for each method.  [the whole grid]")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, help="For each trial, from --seed on.  [1]")
 @click.option("--confirm", type=click.IntRange(min=0), default=3, help="Fresh seeds for each method's best.  [3]")
-@click.option("--validation", type=float, default=0.2, help="Share of clients' data that trials are scored on.  [0.2]")
+@click.option("--validation", type=float, help="Share of clients' data that trials are scored on.  [0.2]")
 @click.option("--resume", is_flag=True, help="Go on with a sweep that was interrupted.")
 @options.training
 @options.output

@@ -44,17 +44,39 @@ def html(found: Mapping[str, Any]) -> str:
 
 
 def explanation(found: Mapping[str, Any]) -> str:
-    """How the values were chosen, and what the last column is."""
+    """How the values were chosen, and what the last columns are."""
     budget = len(found["methods"][0]["trials"])
-    chosen = f"the best of {budget} trials on {100 * found['validation']:g} % of every client's own training data"
-    fresh = ", ".join(map(str, found["fresh_seeds"]))
+    chosen = f"the best of {budget} trials" if budget > 1 else "those of its only trial"
+    held, seeds = f"{100 * found['validation']:g} % of every client's own training data", _listed(found["seeds"])
+    fresh = _listed(found["fresh_seeds"])
     told = (
-        f"the test columns are of seeds {fresh}, which no trial had" if fresh else "the test set was not looked at yet"
+        f"the test columns are of seeds {fresh}, which no trial had" if fresh else "the test set was not looked at here"
     )
-    return (
-        f"Each method's values are {chosen} (seeds {', '.join(map(str, found['seeds']))}); {told}. Accuracies are "
-        "means of the last ten rounds. The chosen trial's own score is the largest of several, and so too good."
+    return " ".join(
+        [
+            f"Each method's values are {chosen} on {held} (seeds {seeds}); {told}.",
+            "Accuracies are means of the last ten rounds that were scored, or of all where there were fewer.",
+            *(["The chosen trial's own score is the largest of several, and so too good."] if budget > 1 else []),
+            *_uneven(found["methods"]),
+            *_failures(found["failed"]),
+        ]
     )
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _uneven(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Equally many trials are no equal chance where some train for longer."""
+    if len({row["epochs"] for row in rows}) == 1:
+        return []
+    each = _listed([f"{row['epochs']:,} for {row['method']}" for row in rows])
+    return [f"The trials did not get equal work: rounds times clients asked times epochs add up to {each}."]
+
+
+def _failures(failed: Mapping[str, str]) -> list[str]:
+    return [f"The run {where} failed and has no score: {why}." for where, why in failed.items()]
 
 
 def winners(found: Mapping[str, Any]) -> Cells:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import os
@@ -113,16 +114,18 @@ def test_where_there_is_no_run_one_sentence_says_so(tmp_path: Path) -> None:
 # ---- states ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_running_then_stalled_then_dead_then_finished(tmp_path: Path) -> None:
+def test_a_run_is_starting_then_running_then_stalled_then_dead_then_finished(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     writer = record.Writer.create(folder / record.NAME, fakes.header("fedavg", 0))
-    writer.write("round", round=0, accuracy=0.5, seconds=10.0)
 
     def now(quiet: float) -> str:
         (each,) = runs.read([folder])
         return watch.state(each, quiet)
 
+    # nobody knows yet how long a round takes
+    assert [now(quiet) for quiet in (0.0, 31.0, 1e9)] == ["starting"] * 3
+    writer.write("round", round=0, accuracy=0.5, seconds=10.0)
     # the slowest round took 10 s: five times that are waited for
     assert [now(quiet) for quiet in (0.0, 49.0, 51.0)] == ["running", "running", "stalled"]
     writer.close()
@@ -137,7 +140,13 @@ def test_a_run_is_running_then_stalled_then_dead_then_finished(tmp_path: Path) -
 def test_states_are_told_in_words(folder: Path) -> None:
     told = watch.Watched([folder]).look().states
     assert "<b>dead</b> fedavg, seed 0: 2 of 3 rounds in 1.0 s" in told
-    assert f"fedskew resume {folder}" in told
+    assert f"go on with: fedskew resume {folder}</li>" in told
+
+
+def test_how_to_go_on_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    folder = fakes.write(tmp_path / "my run", [0.25], end=False)
+    told = html.unescape(watch.Watched([folder]).look().states)
+    assert f"fedskew resume '{folder}'</li>" in told
 
 
 # ---- who is answered ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import threading
 import time
 import zlib
@@ -30,7 +31,7 @@ LOOK, HOLD = 0.5, 20.0
 #: a run is stalled when nothing came for so many seconds, and for so many times its slowest recent round
 PATIENCE, SLOWER = 30.0, 5.0
 
-State = Literal["running", "stalled", "dead", "finished"]
+State = Literal["starting", "running", "stalled", "dead", "finished"]
 
 
 def state(each: Loaded, quiet: float) -> State:
@@ -39,7 +40,9 @@ def state(each: Loaded, quiet: float) -> State:
         return "finished"
     if record.has_writer(_file(each.path)) is False:
         return "dead"
-    slowest = max((line.get("seconds", 0.0) for line in each.run.rounds[-5:]), default=0.0)
+    if not each.run.rounds:  # and so nobody knows yet how long one takes
+        return "starting"
+    slowest = max(line.get("seconds", 0.0) for line in each.run.rounds[-5:])
     return "running" if quiet <= max(PATIENCE, SLOWER * slowest) else "stalled"
 
 
@@ -125,9 +128,10 @@ def _states(loaded: Sequence[Loaded]) -> str:
         spent = tables.duration(tables.seconds(each.run))
         says = f"{rounds:,} of {each.config.get('rounds', 'unknown')} rounds in {spent}"
         since = time.strftime("%H:%M:%S", time.localtime(changed))
+        resume = shlex.join(("fedskew", "resume", str(each.path)))
         after = {
             "stalled": f"; its process lives, but nothing has come since {since}",
-            "dead": f"; its process has gone at {since} or later, 'fedskew resume {each.path}' goes on with it",
+            "dead": f"; its process has gone at {since} or later; go on with: {resume}",
         }
         told.append({"state": now, "name": panels.called(each), "says": says + after.get(now, "")})
     return page.state_panel(told)

@@ -33,6 +33,18 @@ def test_a_stage_of_few_steps_costs_less() -> None:
     assert costs.steps(config) == pytest.approx(50 * 10 * (50000 / 64 + 5) + 1000 * 30 + 1050 * 10000 / 64 / 3)
 
 
+def test_annotators_and_stages_beside_the_rounds_are_counted() -> None:
+    preset = find("fednoro/table1/ham10000-rho0.4-eta0.5-0.7")[0][0]
+    cells = {cell.row: cell.config for cell in preset.cells("paper")}
+    # an epoch of all 20 clients has 7007 / 16 + 20 / 2 steps; annotators make 10 on 2 of 5 clients, and judge
+    epoch, scored, annotators = 7007 / 16 + 10, 2005 / 16 / 3, 10 * 0.4 * (4 / 3 * 7007 / 16 + 10)
+    assert costs.steps(cells["fedavg"]) == pytest.approx(30 * (epoch + scored) + annotators)
+    # FedCorr's first stage visits everybody twice, one a round, beside its 28 rounds
+    assert costs.steps(cells["fedcorr"]) == pytest.approx(30 * epoch + (28 + 40) * scored + annotators)
+    clean = find("fednoro/table1/ham10000-clean")[0][0].cells("paper", ["fedla"])[0].config
+    assert costs.steps(clean) == pytest.approx(30 * (epoch + scored))
+
+
 def test_every_step_has_a_stored_time() -> None:
     for preset in presets().values():
         for scale in SCALES:

@@ -137,7 +137,7 @@ def _list(
     from fedskew.report.tables import duration
     from fedskew.reproduce import costs
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for preset, groups in runs:
         cells = [cell for group in groups for cell in group]
         starts = {shelf.place(cell.start): cell.start.config for cell in cells if cell.start is not None}

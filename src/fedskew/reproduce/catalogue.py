@@ -115,7 +115,7 @@ class Preset:
     def assumed(self, scale: Scale, methods: Sequence[str] = ()) -> list[str]:
         """Methods with the hyper-parameters that neither paper nor code gives; a swept one is no assumption."""
         swept = "" if self.sweep is None else self.sweep.key.removeprefix("method.")
-        found = {}
+        found: dict[str, None] = {}
         for method in methods or self.methods:
             source = self.file.methods[method].source
             for task in self.tasks:

@@ -103,19 +103,38 @@ def measured(config: RunConfig, repeats: int = 3) -> float:
 
 
 def steps(config: RunConfig) -> float:
-    """Steps of FedAvg that a run costs: training with the method's passes, and a forward pass over the test data."""
+    """Steps of FedAvg that a run costs: training with the method's passes, and a forward pass over the test data.
+
+    Stages beside the counted rounds and annotators are among them.
+    """
     known, local, clients = facts.of(config), config.local, config.partition.clients
     asked = config.per_round or clients
-    a_round = local.epochs * (known.train * asked / clients / local.batch + asked / 2)
-    training, left = 0.0, config.rounds
+    everybody = local.epochs * (known.train / local.batch + clients / 2)
+    a_round = everybody * asked / clients
+    training, left, beside = 0.0, config.rounds, 0
     for stage in registry.build(config.method).stages:
-        if stage.counted:
+        if stage.passes is not None:
+            training += stage.passes * everybody
+            beside += stage.passes * clients
+        else:
             rounds = left if stage.rounds is None else min(stage.rounds, left)
             training += rounds * min(a_round, asked * (stage.effort.steps or inf))
             left -= rounds
     factor = max(PASSES.get(name, 1.0) for name in re.findall(r"[a-z][a-z-]*", config.method))
     scored = known.test / local.batch / 3 * (1 + asked * config.evaluate.clients)
-    return factor * training + config.rounds * scored / config.evaluate.every
+    return factor * training + (config.rounds + beside) * scored / config.evaluate.every + _annotating(config)
+
+
+def _annotating(config: RunConfig) -> float:
+    """Steps of the annotators that noise is made with: in each epoch they learn from their samples and judge them."""
+    noise, clients = config.noise, config.partition.clients
+    if noise.kind not in ("h_idn", "idn") or noise.soft_labels is not None:
+        return 0.0
+    of_all = noise.kind == "idn" or noise.annotator.share == "global"
+    share = 1.0 if of_all or noise.rho is None else noise.rho
+    learned = max(noise.annotator.crossfit - 1, 1)
+    samples = facts.of(config).train / config.local.batch
+    return noise.annotator.epochs * share * ((learned + 1 / 3) * samples + clients / 2)
 
 
 def seconds(configs: Iterable[RunConfig], clock: Clock) -> tuple[float, bool] | None:

@@ -86,7 +86,7 @@ class Page:
     """A tab: what it shows, what it complained about, what it asked the network for."""
 
     def __init__(self, browser: Browser, session: str, width: int, height: int, dark: bool) -> None:
-        self._browser, self._session = browser, session
+        self._browser, self._session, self.width = browser, session, width
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.call(
@@ -134,6 +134,25 @@ class Page:
         self._mouse("mousePressed", *self._middle(selector, start), button="left", clickCount=1)
         self._mouse("mouseMoved", *self._middle(selector, end), button="left", buttons=1)
         self._mouse("mouseReleased", *self._middle(selector, end), button="left", clickCount=1)
+
+    def touch(self, selector: str, across: float, *moves: tuple[float, float]) -> None:
+        """Put a finger on an element, move it by so many pixels to the right and down, again and again, and lift it."""
+        x, y = self._middle(selector, across)
+        self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        for right, down in moves:
+            x, y = x + right, y + down
+            self.call("Input.dispatchTouchEvent", type="touchMove", touchPoints=[{"x": x, "y": y}])
+        self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def press(self, key: str) -> None:
+        """What is written by a key is given to whatever has the focus."""
+        written = {"text": key} if len(key) == 1 else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **written)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def print(self) -> None:
+        """Look as on paper."""
+        self.call("Emulation.setEmulatedMedia", media="print")
 
     def _middle(self, selector: str, across: float = 0.5) -> tuple[float, float]:
         quoted = json.dumps(selector)

@@ -21,7 +21,8 @@ def check(page: Page, path: Path) -> None:
     page.until("!document.getElementById('chart') || document.querySelector('#chart text')")
     assert page.complaints == []
     assert [each for each in page.requests if not each.startswith("data:")] == [path.resolve().as_uri()]
-    assert page.read("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the screen"
+    # A phone shows a page that is too wide in a window that is as wide, so its own word is not asked for.
+    assert page.read("document.documentElement.scrollWidth") <= page.width, "the page is wider than the screen"
 
 
 def main(paths: list[str]) -> None:

@@ -17,6 +17,8 @@ from tests.report import detected, fakes
 RESULTS = Path(__file__).parent.parent.parent / "results"
 LINES = "[...document.querySelectorAll('#chart .line')].map((line) => line.dataset.group).join(' ')"
 TICKS = "[...document.querySelectorAll('#chart text')].map((text) => text.textContent)"
+HIDDEN = "document.getElementById('tip').hidden"
+WHOLE = "document.getElementById('unzoom').disabled"
 
 
 def written(folder: Path, *paths: Path) -> Path:
@@ -41,6 +43,15 @@ def opened(browser: Browser, compared: Path) -> Page:
     return made
 
 
+def shown_rounds(page: Page) -> tuple[int, int]:
+    """The rounds at the two ends of the axis."""
+    ends = []
+    for across in (0.01, 0.999):
+        page.hover("#chart", across)
+        ends.append(int(tip(page).split()[1]))
+    return ends[0], ends[1]
+
+
 def tip(page: Page) -> str:
     return re.sub(r"\s+", " ", page.text("#tip")).strip()
 
@@ -60,8 +71,29 @@ def test_records_of_real_tables_open_too(browser: Browser, tmp_path: Path) -> No
     made = browser.page()
     check(made, written(tmp_path, *folders))
     for each in runs.read(folders):
-        assert each.run.end is not None
-        assert f"{100 * each.run.end['best']:.2f}" in made.text("#cost")
+        assert f"{100 * record.summary(each.run.rounds)['best']:.2f}" in made.text("#cost")
+
+
+def test_records_of_real_tables_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
+    folders = sorted(path.parent for path in (RESULTS / "cells").rglob(record.NAME))
+    made = browser.page(PHONE)
+    check(made, written(tmp_path, *folders[:: len(folders) // 5]))
+
+
+def test_long_words_are_broken_and_names_of_runs_shown_whole(browser: Browser, tmp_path: Path) -> None:
+    for seed, method in enumerate(("fedavg", "fedlmd-tf")):
+        header = fakes.header(method, seed, alpha=0.5 + seed)
+        header["data"] |= {"name": f"{seed}" + 99 * "x", "labels": ["a", 99 * "y", "c"]}
+        (tmp_path / method).mkdir()
+        writer = record.Writer.create(tmp_path / method / record.NAME, header)
+        writer.write("round", **fakes.lines([0.5])[0])
+        writer.close()
+    made = browser.page(PHONE)
+    check(made, written(tmp_path, tmp_path))
+    cut = "[...document.querySelectorAll('#cost tbody th')].filter((name) => name.scrollWidth > name.clientWidth)"
+    assert made.read(f"{cut}.map((name) => name.innerText)") == []
+    lines = "[...document.querySelectorAll('#cost tbody th')].map((name) => name.getClientRects()[0].height)"
+    assert max(made.read(lines)) < 90, "no more lines than are needed"
 
 
 def test_pointing_at_a_curve_shows_the_records_values(opened: Page) -> None:
@@ -75,10 +107,67 @@ def test_pointing_at_a_curve_shows_the_records_values(opened: Page) -> None:
 def test_arrow_keys_show_values_too(opened: Page) -> None:
     opened.read("document.getElementById('chart').focus()")
     for _ in range(2):
-        opened.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
+        opened.press("ArrowRight")
     assert tip(opened).startswith("round 2 fedavg 11.00 %")
-    opened.call("Input.dispatchKeyEvent", type="keyDown", key="Escape")
-    assert opened.read("document.getElementById('tip').hidden")
+    opened.press("Escape")
+    assert opened.read(HIDDEN)
+
+
+def test_keys_zoom_around_the_round_that_is_read(opened: Page) -> None:
+    opened.read("document.getElementById('chart').focus()")
+    opened.press("+")
+    assert shown_rounds(opened) == (6, 16), "half of 1 to 21 around the middle"
+    opened.press("0")
+    assert opened.read(WHOLE)
+    opened.hover("#chart", 0.999)
+    opened.press("+")
+    opened.press("+")
+    assert shown_rounds(opened) == (16, 21), "a quarter that ends with round 21"
+    assert tip(opened).startswith("round 21 ")
+    opened.press("-")
+    assert shown_rounds(opened) == (11, 21)
+    opened.press("-")
+    assert opened.read(WHOLE)
+
+
+def test_a_screen_reader_passes_the_keys_on_and_says_which_there_are(opened: Page) -> None:
+    chart = opened.read("document.getElementById('chart').outerHTML.split('>')[0]")
+    assert 'role="application"' in chart and 'aria-describedby="keys"' in chart
+    assert "+ and - zoom" in opened.text("#keys")
+
+
+# ---- fingers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def phone(browser: Browser, compared: Path) -> Page:
+    made = browser.page(PHONE)
+    check(made, compared)
+    return made
+
+
+def test_a_tap_shows_the_values_and_they_stay(phone: Page) -> None:
+    phone.touch("#chart", 0.999)
+    assert not phone.read(HIDDEN) and tip(phone) == "round 21 fedprox 40.00 % fedavg 30.00 %"
+    assert phone.read(WHOLE)
+
+
+def test_a_finger_that_is_drawn_across_zooms_and_the_values_stay(phone: Page) -> None:
+    phone.touch("#chart", 0.5, (30, 0), (30, 0), (30, 0))
+    assert not phone.read(WHOLE)
+    assert not phone.read(HIDDEN)
+
+
+def test_a_finger_that_scrolls_past_the_curves_does_not_zoom(phone: Page) -> None:
+    before = phone.read("scrollY")
+    phone.touch("#chart", 0.3, *6 * [(0, -30)])
+    phone.until(f"scrollY !== {before}")
+    phone.touch("#classes h2", 0.9)
+    assert phone.read(WHOLE)
+    assert phone.read("document.querySelector('#chart .brush').width.baseVal.value") == 0
+
+
+# ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
 def test_methods_are_switched_off_and_on(opened: Page) -> None:
@@ -116,6 +205,23 @@ def test_a_logarithmic_axis_leaves_out_what_is_not_positive(opened: Page) -> Non
     opened.click("#log")
     assert opened.read(even) == 20, "fedprox begins at 0"
     assert "10 %" in opened.read(TICKS)
+    assert "NaN" not in opened.read("document.getElementById('chart').innerHTML")
+
+
+def test_a_logarithmic_axis_changes_no_value(opened: Page) -> None:
+    opened.click("#log")
+    opened.hover("#chart", 0.01)
+    # fedavg's seeds have 0, 0.1 and 0.2; fedprox has 0
+    assert tip(opened) == "round 1 fedavg 10.00 % 0.00 % to 20.00 % fedprox 0.00 %"
+    opened.click("#legend [data-group='0']")
+    assert opened.read(LINES) == "1"
+
+
+def test_where_nothing_is_above_zero_a_logarithmic_axis_says_so(browser: Browser, tmp_path: Path) -> None:
+    made = browser.page()
+    check(made, written(tmp_path, fakes.write(tmp_path / "run", [0.0, 0.0])))
+    made.click("#log")
+    assert made.read("document.getElementById('chart').textContent") == "no number above zero to show"
 
 
 def test_another_metric(opened: Page) -> None:
@@ -143,6 +249,74 @@ def test_printing_opens_what_is_folded(opened: Page) -> None:
     assert before > 0 and opened.read(folded) == 0
     opened.read("dispatchEvent(new Event('afterprint'))")
     assert opened.read(folded) == before
+
+
+def test_on_paper_every_method_is_named_and_nothing_is_pale(browser: Browser, tmp_path: Path) -> None:
+    for group in range(30):
+        fakes.write(tmp_path / f"{group}", [0.1, 0.2], alpha=0.5 + group)
+    made = browser.page(800, dark=True)
+    check(made, written(tmp_path, tmp_path))
+    cut = "{const e = document.getElementById('legend'); e.scrollHeight > e.clientHeight}"
+    colours = "['--ink', '--accent', '--noisy', '--suspect', '--clean', '--shift', '--good', '--bad', '--c0', '--c6']"
+    read = f"{colours}.map((name) => getComputedStyle(document.body).getPropertyValue(name)).join(' ')"
+    assert made.read(cut)
+    for clicks in range(3):
+        made.print()
+        assert not made.read(cut)
+        paper = "#000 #0b63a5 #b34700 #8a5a00 #005f96 #99467a #0b7a4b #b3261e #0072b2 #333"
+        assert made.read(read) == paper, f"after {clicks} clicks"
+        made.call("Emulation.setEmulatedMedia", media="")
+        made.click("#theme")
+
+
+def test_twenty_methods_differ_without_colour(browser: Browser, tmp_path: Path) -> None:
+    for group in range(20):
+        fakes.write(tmp_path / f"{group}", [0.1, 0.2], alpha=0.5 + group)
+    made = browser.page()
+    check(made, written(tmp_path, tmp_path))
+    samples = made.read(
+        "[...document.querySelectorAll('#legend svg')].map((s) => s.innerHTML.replace(/var\\(--c\\d\\)/g, ''))"
+    )
+    assert len(samples) == len(set(samples)) == 20
+
+
+@pytest.fixture
+def diverged(browser: Browser, tmp_path: Path) -> Page:
+    """Three seeds: one is not a number in round 2, another has one round less."""
+    for seed, accuracies in enumerate([[0.1, 0.2, 0.3, 0.4], [0.1, float("nan"), 0.5, 0.6], [0.1, 0.4, 0.7]]):
+        fakes.write(tmp_path / f"{seed}", accuracies, seed=seed)
+    made = browser.page()
+    check(made, written(tmp_path, tmp_path))
+    return made
+
+
+def test_one_seed_that_is_not_a_number_breaks_the_line_and_the_band(diverged: Page) -> None:
+    pieces = "[...document.querySelectorAll('#chart .line, #chart .band')].map((e) => e.getAttribute('d'))"
+    band, line = (re.sub(r"[^MLZ]", "", each) for each in diverged.read(pieces))
+    assert (band, line) == ("MLZMLLLZ", "MML")
+
+
+def test_values_say_how_many_seeds_they_are_of(diverged: Page) -> None:
+    diverged.read("document.getElementById('chart').focus()")
+    told = []
+    for _ in range(4):
+        diverged.press("ArrowRight")
+        told.append(tip(diverged))
+    assert told == [
+        "round 1 fedavg 10.00 % 10.00 % to 10.00 %",
+        "round 2 fedavg not a number in 1 of 3 seeds",
+        "round 3 fedavg 50.00 % 30.00 % to 70.00 %",
+        "round 4 fedavg 50.00 %, 2 of 3 seeds 40.00 % to 60.00 %",
+    ]
+
+
+def test_a_method_without_any_number_is_still_told(browser: Browser, tmp_path: Path) -> None:
+    fakes.write(tmp_path / "a", [0.1, 0.2])
+    fakes.write(tmp_path / "b", [float("nan"), float("nan")], "fedprox")
+    made = browser.page()
+    check(made, written(tmp_path, tmp_path))
+    made.hover("#chart", 0.999)
+    assert tip(made) == "round 2 fedavg 20.00 % fedprox not a number"
 
 
 def test_what_is_not_a_number_breaks_a_line(browser: Browser, tmp_path: Path) -> None:

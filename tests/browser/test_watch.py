@@ -19,6 +19,7 @@ from tests.browser.chromium import PATIENCE, Browser
 
 ROUNDS = 40
 STATE = "document.querySelector('#state b')?.textContent"
+SPOKEN = "document.querySelector('[aria-live=polite]').textContent"
 LAST = "+document.querySelector('#state li').textContent.match(/: (\\d+) of/)[1]"
 
 # Loads everything once; then each line is a command for a child that can be killed alone.
@@ -72,12 +73,17 @@ def test_a_run_is_followed_through_kill_and_resume(
             page.open(server.address)
             page.until(f"{STATE} === 'running' && {LAST} >= 2 && document.querySelector('#chart .line')")
             page.read("window.mark = 1")  # which a reload would take away
+            said, rounds = page.read(SPOKEN), page.read(LAST)
+            page.until(f"{LAST} > {rounds}")
+            assert page.read(SPOKEN) == said, "rounds are not read aloud"
             os.kill(running, signal.SIGKILL)
             page.until(f"{STATE} === 'dead'")
+            assert "dead fedavg, seed 0: " in page.read(SPOKEN)
             assert 2 <= page.read(LAST) < ROUNDS, "killed too late to be resumed"
             begin(nursery, "resume", folder)
             page.until(f"{STATE} === 'running'")
             page.until(f"{STATE} === 'finished'")
+            assert "finished fedavg, seed 0: " in page.read(SPOKEN)
 
             found = record.read(folder)
             page.hover("#chart", 0.999)
@@ -92,3 +98,4 @@ def test_a_run_is_followed_through_kill_and_resume(
             server.shutdown()
             thread.join()
     page.until(f"{STATE} === 'lost'")
+    assert "fedskew watch does not answer" in page.read(SPOKEN)

@@ -10,9 +10,10 @@ const SHAPES = [
   (x, y) => `M${x} ${y - 4.6}l4.2 4.6l-4.2 4.6l-4.2 -4.6Z`,
   (x, y) => `M${x} ${y + 4.2}l4 -7h-8Z`,
 ];
+// 4 dashes and 5 shapes have no common divisor: 20 methods in a row differ without colour.
 const style = (group) => ({
   colour: `var(--c${group % 7})`,
-  dash: DASHES[(group % 7 + Math.floor(group / 7)) % DASHES.length],
+  dash: DASHES[group % DASHES.length],
   shape: SHAPES[group % SHAPES.length],
 });
 const escaped = (text) => text.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
@@ -66,7 +67,7 @@ function points(run) {
   return found;
 }
 
-/* A group's mean and range over its runs, by round. */
+/* A group's mean and range over its runs, by round; one run that is not a number leaves no mean. */
 function curve(group) {
   const runs = data.runs.filter((run) => run.group === group).map(points);
   const at = new Map();
@@ -75,12 +76,15 @@ function curve(group) {
     at.get(round).push(value);
   }
   return [...at].sort((a, b) => a[0] - b[0]).map(([round, values]) => {
-    const finite = values.filter((value) => value !== null && !(view.log && value <= 0));
-    if (!finite.length) return { round, mean: null };
-    const mean = finite.reduce((sum, value) => sum + value, 0) / finite.length;
-    return { round, mean, low: Math.min(...finite), high: Math.max(...finite), seeds: finite.length };
+    const told = { round, seeds: values.length, of: runs.length, lost: values.filter((value) => value === null).length };
+    if (told.lost) return { ...told, mean: null };
+    const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+    return { ...told, mean, low: Math.min(...values), high: Math.max(...values) };
   });
 }
+
+/* Whether an axis has a place for a value. */
+const drawable = (value) => value !== null && !(view.log && value <= 0);
 
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted;
@@ -98,11 +102,10 @@ function logTicks(low, high) {
   return found.length > 1 ? found : ticks(low, high, 5);
 }
 
-function range(curves) {
-  const rounds = curves.flatMap((each) => each.points.map((point) => point.round));
-  const [from, to] = view.zoom || [Math.min(...rounds), Math.max(...rounds)];
-  const shown = curves.flatMap((each) => each.points.filter((p) => p.mean !== null && p.round >= from && p.round <= to));
-  let low = Math.min(...shown.map((point) => point.low)), high = Math.max(...shown.map((point) => point.high));
+function range(curves, rounds) {
+  const [from, to] = view.zoom || [rounds[0], rounds.at(-1)];
+  const shown = curves.flatMap((each) => each.points.filter((p) => drawable(p.mean) && p.round >= from && p.round <= to));
+  let low = Math.min(...shown.map((p) => drawable(p.low) ? p.low : p.mean)), high = Math.max(...shown.map((p) => p.high));
   if (!shown.length) [low, high] = view.log ? [0.1, 1] : [0, 1];
   if (low === high) [low, high] = view.log ? [low / 2, high * 2] : [low - Math.abs(low || 1) * .1, high + Math.abs(high || 1) * .1];
   const room = view.log ? 0 : (high - low) * .05;
@@ -112,20 +115,22 @@ function range(curves) {
 function draw() {
   if (!svg) return;
   const curves = data.groups.map((name, group) => ({ name, group, points: view.hidden.has(group) ? [] : curve(group) }))
-    .filter((each) => each.points.some((point) => point.mean !== null));
+    .filter((each) => each.points.length);
   const width = Math.max(280, svg.clientWidth || 800), height = width < 560 ? 300 : 400;
   const box = { left: 62, right: width - 14, top: 12, bottom: height - 38 };
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.style.aspectRatio = `${width} / ${height}`;
   byId("unzoom").disabled = !view.zoom;
   scene = null;
-  if (!curves.length) {
-    svg.innerHTML = `<text x="${width / 2}" y="${height / 2}" text-anchor="middle">${view.hidden.size ? "nothing to show: choose a method above" : "no number to show"}</text>`;
+  if (!curves.some((each) => each.points.some((point) => drawable(point.mean)))) {
+    const why = view.hidden.size ? "nothing to show: choose a method above" : `no number ${view.log ? "above zero " : ""}to show`;
+    svg.innerHTML = `<text x="${width / 2}" y="${height / 2}" text-anchor="middle">${why}</text>`;
     return read(null);
   }
-  const { from, to, low, high } = range(curves);
+  const rounds = [...new Set(curves.flatMap((each) => each.points.map((point) => point.round)))].sort((a, b) => a - b);
+  const { from, to, low, high } = range(curves, rounds);
   const x = (round) => box.left + (round - from) / (to - from) * (box.right - box.left);
-  const bend = view.log ? Math.log10 : (value) => value;
+  const bend = view.log ? (value) => Math.log10(value > 0 ? value : low) : (value) => value;
   const y = (value) => box.bottom - (bend(value) - bend(low)) / (bend(high) - bend(low)) * (box.bottom - box.top);
   const marks = [`<clipPath id="inside"><rect x="${box.left}" y="${box.top - 4}" width="${box.right - box.left}" height="${box.bottom - box.top + 8}"/></clipPath>`];
   for (const each of view.log ? logTicks(low, high) : ticks(low, high, 5))
@@ -136,25 +141,28 @@ function draw() {
   for (const each of curves) marks.push(drawn(each, x, y));
   marks.push('</g><path class="cursor" d=""/><rect class="brush" width="0"/>');
   svg.innerHTML = marks.join("");
-  scene = { curves, x, box, from, to, width };
+  scene = { curves, rounds, x, box, from, to, width };
   read(view.at);
 }
 
 function drawn({ name, group, points: all }, x, y) {
   const { colour, dash, shape } = style(group);
   const place = (round, value) => `${x(round).toFixed(1)} ${y(value).toFixed(1)}`;
-  let line = "", open = false;
-  for (const point of all) {
-    if (point.mean === null) { open = false; continue; }
-    line += (open ? "L" : "M") + place(point.round, point.mean);
-    open = true;
-  }
-  const whole = all.filter((point) => point.mean !== null), every = Math.max(1, Math.ceil(whole.length / 12));
+  const pieces = [[]];
+  for (const point of all) if (drawable(point.mean)) pieces.at(-1).push(point); else pieces.push([]);
+  const joined = (draw) => pieces.filter((piece) => piece.length).map((piece) => `M${draw(piece).join("L")}`);
+  const line = joined((piece) => piece.map((p) => place(p.round, p.mean))).join("");
+  const whole = pieces.flat(), every = Math.max(1, Math.ceil(whole.length / 12));
   const shapes = whole.filter((_, index) => whole.length < 25 || index % every === group % every)
     .map((point) => shape(+x(point.round).toFixed(1), +y(point.mean).toFixed(1))).join("");
   const band = whole.some((point) => point.seeds > 1)
-    ? `<path class="band" fill="${colour}" d="M${whole.map((p) => place(p.round, p.high)).join("L")}L${[...whole].reverse().map((p) => place(p.round, p.low)).join("L")}Z"/>` : "";
+    ? `<path class="band" fill="${colour}" d="${joined((piece) => [...piece.map((p) => place(p.round, p.high)), ...piece.map((p) => place(p.round, p.low)).reverse()]).join("Z")}Z"/>` : "";
   return `${band}<path class="line" data-group="${group}" stroke="${colour}" stroke-dasharray="${dash}" d="${line}"><title>${escaped(name)}</title></path><path fill="${colour}" d="${shapes}"/>`;
+}
+
+function says({ mean, seeds, of, lost }) {
+  if (mean === null) return `not a number${seeds > 1 ? ` in ${lost} of ${seeds} seeds` : ""}`;
+  return written(mean) + (seeds < of ? `, ${seeds} of ${of} seeds` : "");
 }
 
 /* Show the values at the round nearest to one that was pointed at. */
@@ -163,14 +171,14 @@ function read(round) {
   view.at = round;
   tip.hidden = round === null || !scene;
   if (tip.hidden) { const cursor = svg.querySelector(".cursor"); if (cursor) cursor.setAttribute("d", ""); return; }
-  const known = scene.curves.flatMap((each) => each.points.map((p) => p.round)).filter((r) => r >= scene.from && r <= scene.to);
+  const known = scene.rounds.filter((each) => each >= scene.from && each <= scene.to);
   if (!known.length) { tip.hidden = true; return; }
   const at = known.reduce((best, each) => Math.abs(each - round) < Math.abs(best - round) ? each : best);
   view.at = at;
   const lines = scene.curves.map((each) => ({ ...each, point: each.points.find((point) => point.round === at) }))
     .filter((each) => each.point).sort((a, b) => (b.point.mean ?? -Infinity) - (a.point.mean ?? -Infinity));
   tip.innerHTML = `<b>round ${at}</b>${view.window > 1 ? `, ${byId("smoothed").textContent}` : ""}<table>` + lines.slice(0, 12).map(({ name, group, point }) =>
-    `<tr><td>${sample(group)} ${escaped(name)}</td><td>${point.mean === null ? "not a number" : written(point.mean)}</td><td>${point.seeds > 1 ? `${written(point.low)} to ${written(point.high)}` : ""}</td></tr>`).join("")
+    `<tr><td>${sample(group)} ${escaped(name)}</td><td>${says(point)}</td><td>${point.mean !== null && point.seeds > 1 ? `${written(point.low)} to ${written(point.high)}` : ""}</td></tr>`).join("")
     + `</table>${lines.length > 12 ? `and ${lines.length - 12} more` : ""}`;
   const place = scene.x(at) / scene.width * svg.clientWidth;
   svg.querySelector(".cursor").setAttribute("d", `M${scene.x(at)} ${scene.box.top}V${scene.box.bottom}`);
@@ -183,6 +191,30 @@ function sample(group) {
   const { colour, dash, shape } = style(group);
   return `<svg width="30" height="12" viewBox="0 0 30 12" aria-hidden="true"><path d="M1 6H29" stroke="${colour}" stroke-width="2" stroke-dasharray="${dash}"/><path fill="${colour}" d="${shape(15, 6)}"/></svg>`;
 }
+
+/* Read the value so many rounds further on. */
+function step(by) {
+  const next = scene.rounds.indexOf(view.at) + by;
+  read(scene.rounds[Math.min(scene.rounds.length - 1, Math.max(0, next))]);
+}
+
+/* Show so many times the rounds that are shown, around the one that is read. */
+function zoom(times) {
+  const { from, to, rounds } = scene, first = rounds[0], last = rounds.at(-1);
+  const size = Math.max(2, Math.round((to - from) * times)), middle = view.at ?? (from + to) / 2;
+  const start = Math.max(first, Math.min(last - size, Math.round(middle - size / 2)));
+  view.zoom = size < last - first ? [start, start + size] : null;
+  draw();
+}
+
+const KEYS = {
+  ArrowLeft: () => step(-1),
+  ArrowRight: () => step(1),
+  "+": () => zoom(1 / 2),
+  "-": () => zoom(2),
+  0: () => zoom(Infinity),
+  Escape: () => read(null),
+};
 
 function listen() {
   const redraw = (change) => (event) => { change(event.target); draw(); };
@@ -209,8 +241,13 @@ function listen() {
     const share = (inside - scene.box.left) / (scene.box.right - scene.box.left);
     return scene.from + Math.min(1, Math.max(0, share)) * (scene.to - scene.from);
   };
+  const unbrush = () => svg.querySelector(".brush")?.setAttribute("width", 0);
   let start = null;
-  svg.addEventListener("pointerdown", (event) => { if (scene && event.button === 0) start = roundAt(event); });
+  svg.addEventListener("pointerdown", (event) => {
+    if (!scene || event.button !== 0) return;
+    start = roundAt(event);
+    read(start);
+  });
   svg.addEventListener("pointermove", (event) => {
     if (!scene) return;
     const here = roundAt(event);
@@ -226,27 +263,38 @@ function listen() {
     const [from, to] = [start, roundAt(event)].sort((a, b) => a - b);
     start = null;
     if (to - from >= Math.min(1, (scene.to - scene.from) / 4)) { view.zoom = [Math.floor(from), Math.ceil(to)]; draw(); }
-    else svg.querySelector(".brush").setAttribute("width", 0);
+    else unbrush();
   });
-  svg.addEventListener("pointerleave", () => { if (start === null) read(null); });
+  addEventListener("pointercancel", () => { start = null; unbrush(); });  // a finger that went on to scroll the page
+  // A finger leaves whenever it is lifted; what it has shown is still to be read.
+  svg.addEventListener("pointerleave", (event) => { if (start === null && event.pointerType !== "touch") read(null); });
   svg.addEventListener("dblclick", () => { view.zoom = null; draw(); });
   svg.addEventListener("keydown", (event) => {
-    if (!scene || !["ArrowLeft", "ArrowRight", "Escape"].includes(event.key)) return;
+    const pressed = KEYS[event.key];
+    if (!scene || !pressed || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    if (event.key === "Escape") return read(null);
-    const rounds = [...new Set(scene.curves.flatMap((each) => each.points.map((p) => p.round)))].sort((a, b) => a - b);
-    const next = rounds.indexOf(view.at) + (event.key === "ArrowRight" ? 1 : -1);
-    read(rounds[Math.min(rounds.length - 1, Math.max(0, next))]);
+    pressed();
   });
   new ResizeObserver(draw).observe(svg.parentElement);
 }
 
 // ---- news of runs that are going ------------------------------------------------------------------------------------
 
+/* Show who is going, and say it aloud when that has changed, but not at every round. */
+function tell(html) {
+  const panel = document.querySelector("#state > .panel");
+  const states = () => [...panel.querySelectorAll("li")].map((each) => each.className).join();
+  const before = states();
+  panel.innerHTML = html;
+  if (states() !== before) byId("spoken").textContent = panel.textContent;
+}
+
 function take(news) {
   data.cursor = news.cursor;
   news.rows.forEach(({ from, rows }, index) => data.runs[index].rows.splice(from, Infinity, ...rows));
-  for (const [name, html] of Object.entries(news.panels)) {
+  const { state, ...others } = news.panels;
+  if (state) tell(state);
+  for (const [name, html] of Object.entries(others)) {
     const panel = document.querySelector(`#${name} > .panel`);
     const open = [...panel.querySelectorAll("details")].map((each) => each.open);
     panel.innerHTML = html;
@@ -264,7 +312,7 @@ async function follow(address) {
       if (news.reload) return location.reload();
       take(news);
     } catch {
-      document.querySelector("#state > .panel").innerHTML = '<ul class="states"><li class="lost"><b>lost</b> fedskew watch does not answer; what is shown may be old</li></ul>';
+      tell('<ul class="states"><li class="lost"><b>lost</b> fedskew watch does not answer; what is shown may be old</li></ul>');
       data.cursor = data.cursor.replace(/"state":\d+/, '"state":0');
       await new Promise((wake) => setTimeout(wake, 2000));
     }

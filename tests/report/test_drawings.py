@@ -28,12 +28,62 @@ def test_a_heat_map_of_nothing_is_empty() -> None:
     assert not pixels(drawings.heat([[0, 0]]))[..., 3].any()
 
 
-def test_dots_have_areas_like_their_counts() -> None:
+def test_dots_have_areas_like_their_counts_and_a_key_of_them() -> None:
     drawn = drawings.dots([[16, 4], [0, 1]], ["<a>", "b"])
-    assert [float(r) for r in re.findall(r' r="([\d.]+)"', drawn)] == pytest.approx([10.5, 5.25, 2.625], abs=0.06)
+    dots, key = drawn.split(">samples</text>")
+    radii = [[float(r) for r in re.findall(r' r="([\d.]+)"', part)] for part in (dots, key)]
+    assert radii[0] == pytest.approx([10.5, 5.25, 2.625], abs=0.06)
+    assert radii[1] == pytest.approx([10.5, 5.25, 2.625], abs=0.06)  # of 16, 4 and 1 samples
+    assert re.findall(r">([\d,]+)</text>", key) == ["16", "4", "1"]
     assert "client 0, class &lt;a&gt;: 16 samples" in drawn and "<a>" not in drawn
 
 
-@pytest.mark.parametrize(("clients", "classes", "kind"), [(40, 30, "<svg"), (41, 3, "<img"), (3, 31, "<img")])
-def test_many_cells_become_an_image(clients: int, classes: int, kind: str) -> None:
-    assert drawings.partition([[1] * classes] * clients, []).startswith(kind)
+@pytest.mark.parametrize(("clients", "classes", "image"), [(40, 30, False), (41, 3, True), (3, 31, True)])
+def test_many_cells_become_an_image(clients: int, classes: int, image: bool) -> None:
+    drawn = drawings.partition([[1] * classes] * clients, [])
+    assert ("<image " in drawn, "<circle " in drawn) == (image, not image)
+
+
+def texts(drawn: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+
+
+def test_a_heat_map_has_names_beside_it_and_a_scale() -> None:
+    counts = [[0] * 10 for _ in range(100)]
+    counts[7][3] = 1500
+    picture, table = drawings.partition(counts, [f"kind {c}" for c in range(10)]).split("<details>")
+    shown = texts(picture)
+    assert shown[:10] == [f"kind {c}" for c in range(10)]
+    assert shown[10:30] == [str(client) for client in range(0, 100, 5)]
+    assert shown[30:] == ["client", "class", "samples", "1", "10", "100", "1,000", "1,500"]
+    strengths = [float(each) for each in re.findall(r'fill-opacity="([\d.]+)"', picture)]
+    # 0.2 + 0.8 log(1 + n) / log(1501)
+    assert strengths == [0.28, 0.46, 0.7, 0.96, 1.0]
+    assert "<td>1,500</td>" in table
+
+
+def test_the_counts_stand_in_a_table_too() -> None:
+    drawn = drawings.partition([[16, 0], [1234, 5]], ["<a>", "b"], ["north", "south"])
+    rows = re.findall(r"<tr>(.*?)</tr>", drawn)
+    assert [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows] == [
+        ["client", "&lt;a&gt;", "b"],
+        ["north", "16", "·"],
+        ["south", "1,234", "5"],
+    ]
+
+
+def test_a_table_of_very_many_counts_says_what_each_client_has_most_of() -> None:
+    counts = [[0] * 200 for _ in range(1000)]
+    counts[0][4], counts[0][9], counts[0][5], counts[0][1] = 3, 2000, 7, 1
+    drawn = drawings.partition(counts, [])
+    first, second = re.findall(r"<tr>(.*?)</tr>", drawn)[1:3]
+    assert re.findall(r"<td>(.*?)</td>", first) == ["2,011", "4", "9 (2,000), 5 (7), 4 (3)"]
+    assert re.findall(r"<td>(.*?)</td>", second) == ["0", "0", "nothing"]
+    assert drawn.count("<tr>") == 101 and "900 more clients are left out" in drawn
+    assert len(drawn) < 100_000
+
+
+def test_a_large_confusion_has_the_names_of_its_classes() -> None:
+    shown = texts(drawings.confusion([[1] * 26] * 26, [f"{c:02}" for c in range(26)]))
+    assert shown[:26] == [f"{c:02}" for c in range(26)]
+    assert shown[26] == "00" and shown[-4:] == ["taken for", "true class", "times", "1"]

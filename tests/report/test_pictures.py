@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from fedskew import record
 from fedskew.errors import UserError
-from fedskew.report import pictures, tables
-from tests.report import fakes
+from fedskew.report import detection_pictures, pictures, tables
+from fedskew.report.detection import detect
+from tests.report import detected, fakes
 
 
 def names(figure: Figure) -> list[str]:
@@ -72,7 +75,9 @@ def test_a_run_whose_first_stage_has_no_single_model_has_no_curve_beside_others(
 def test_dollars_are_dollars(ending: str, tmp_path: Path) -> None:
     name = "$50_$100"  # as mathematics this is an error
     groups = {name: [fakes.run([0.5], client_majority=0.5)]}
+    found = detect(record.read(detected.write(tmp_path / "run", detected.door(detected.cells([2])))))
     drawn = {
+        "detection": detection_pictures.picture(replace(found, labels=[name, "a", "b"]), name),
         "curves": pictures.comparison(groups, tables.comparison(groups)),
         "dots": pictures.dots([[1, 2]], [name, "a"], [name]),
         "heat": pictures.heat([[1, 2]], [name, "a"], [name]),

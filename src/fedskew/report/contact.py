@@ -72,7 +72,7 @@ def _words(title: str, rows: Sequence[Row]) -> Figure:
     for row, top in zip(rows, tops, strict=False):
         for place, sample in enumerate(row.samples):
             text = shorten(str(sample), LETTERS, placeholder=" …")
-            words.text(0, top + 0.5 + place, text, va="center", fontsize=8, color=INK, parse_math=False)
+            words.text(0, top + 0.5 + place, text, va="center", fontsize=8, color=INK)
         words.axhline(top + len(row.samples) + 0.3, color=FAINT, linewidth=0.6)
     middles = [top + len(row.samples) / 2 for row, top in zip(rows, tops, strict=False)]
     words.set_yticks(middles, [_short(row.label) for row in rows], fontsize=9)

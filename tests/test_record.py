@@ -197,5 +197,15 @@ def test_summary_counts_only_counted_and_evaluated_rounds() -> None:
     assert record.first_reaching(rounds, 0.5) is None
 
 
+def test_what_is_not_a_number_is_best_only_if_nothing_else_is_there() -> None:
+    nan = float("nan")
+    rounds = [{"round": index, "accuracy": share} for index, share in enumerate([nan, 0.5, 0.25])]
+    summary = record.summary(rounds)
+    assert (summary["best"], summary["best_round"], summary["last"]) == (0.5, 1, 0.25)
+    lost = record.summary(rounds[:1])
+    assert lost["best_round"] is None and lost["best"] is not None and math.isnan(lost["best"])
+    assert record.summary([{"round": 0, "accuracy": 0.5, "balanced": 0.25}], "balanced")["best"] == 0.25
+
+
 def test_summary_of_nothing() -> None:
     assert record.summary([]) == {"best": None, "best_round": None, "last": None, "last10": None}

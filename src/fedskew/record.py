@@ -179,14 +179,18 @@ class Summary(TypedDict):
     last10: float | None
 
 
-def summary(rounds: Iterable[Mapping[str, Any]]) -> Summary:
-    """Best, last and mean of the last ten accuracies, over the counted rounds that were evaluated."""
-    found = evaluated(rounds)
+def summary(rounds: Iterable[Mapping[str, Any]], score: str = "accuracy") -> Summary:
+    """Best, last and mean of the last ten scores, over the counted rounds that were evaluated.
+
+    What is not a number is never best, unless there is nothing else.
+    """
+    found = evaluated(rounds, score)
     if not found:
         return {"best": None, "best_round": None, "last": None, "last10": None}
-    best_round, best = max(found, key=lambda pair: pair[1])
-    accuracies = [accuracy for _, accuracy in found]
-    return {"best": best, "best_round": best_round, "last": accuracies[-1], "last10": fmean(accuracies[-10:])}
+    finite = [(index, value) for index, value in found if math.isfinite(value)]
+    best_round, best = max(finite, key=lambda pair: pair[1]) if finite else (None, math.nan)
+    values = [value for _, value in found]
+    return {"best": best, "best_round": best_round, "last": values[-1], "last10": fmean(values[-10:])}
 
 
 def first_reaching(rounds: Iterable[Mapping[str, Any]], target: float) -> int | None:
@@ -194,12 +198,12 @@ def first_reaching(rounds: Iterable[Mapping[str, Any]], target: float) -> int | 
     return next((index for index, accuracy in evaluated(rounds) if accuracy >= target), None)
 
 
-def evaluated(rounds: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """(index, accuracy) of the counted rounds that were evaluated."""
+def evaluated(rounds: Iterable[Mapping[str, Any]], score: str = "accuracy") -> list[tuple[int, float]]:
+    """(index, score) of the counted rounds that were evaluated."""
     return [
-        (line["round"], line["accuracy"])
+        (line["round"], line[score])
         for line in rounds
-        if line.get("accuracy") is not None and line.get("counted") is not False
+        if line.get(score) is not None and line.get("counted") is not False
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,21 @@ def header(method: str, seed: int, alpha: float = 0.5) -> dict[str, Any]:
 
 
 def write(
-    folder: Path, accuracies: list[float | None], method: str = "fedavg", seed: int = 0, end: bool = True, **extra: Any
+    folder: Path,
+    accuracies: list[float | None],
+    method: str = "fedavg",
+    seed: int = 0,
+    end: bool = True,
+    told: Mapping[str, Any] | None = None,
+    config: Mapping[str, Mapping[str, Any]] | None = None,
+    **extra: Any,
 ) -> Path:
-    """A run folder with nothing but a record in it."""
+    """A run folder with nothing but a record in it; `told` and sections of `config` change its header."""
     folder.mkdir(parents=True)
-    alpha = extra.pop("alpha", 0.5)
-    writer = record.Writer.create(folder / record.NAME, header(method, seed, alpha))
+    head = header(method, seed, extra.pop("alpha", 0.5)) | dict(told or {})
+    for section, values in (config or {}).items():
+        head["config"][section] = head["config"][section] | dict(values)
+    writer = record.Writer.create(folder / record.NAME, head)
     rounds = lines(accuracies, **extra)
     for line in rounds:
         writer.write("round", **line)

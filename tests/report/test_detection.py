@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from fedskew import record
 from fedskew.detection.cells import Cells
+from fedskew.detection.explain import _nearest_clean
 from fedskew.errors import UserError
 from fedskew.report import detection_page, detection_pictures, page, runs
 from fedskew.report.detection import Detection, detect
@@ -33,6 +35,19 @@ def missing(reported: Cells, *places: tuple[int, int]) -> Cells:
     for place in places:
         mean[place], count[place] = np.nan, 0
     return Cells(mean, reported.se, count)
+
+
+def test_many_sites_are_judged_in_little_memory_and_the_first_hundred_listed(tmp_path: Path) -> None:
+    found = judged(tmp_path / "run", door(cells([2, 5], clients=300)))
+    tracemalloc.start()
+    nearest = _nearest_clean(found.shown.cells.mean, found.shown.judgement)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e5  # all pairs of sites and classes would be 300 x 300 x 3 doubles, 2 MB
+    assert nearest == [client["nearest_clean"] for client in found.clients]
+    context = detection_page.context(found, "")
+    assert {row["site"] for row in context["rows"][:2]} == {"2", "5"}
+    assert (len(context["rows"]), context["left_out"]) == (100, 200)
 
 
 # ---- judged again ---------------------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.report import numbers, panels, runs
+from fedskew.report import numbers, panels, runs, verdict
+from fedskew.report.cells import Cell
 from tests.report import fakes
 
 NAN = float("nan")
@@ -20,6 +22,10 @@ def task(folder: Path, **accuracies: list[float]) -> numbers.Task:
             fakes.write(folder / f"{method}-{seed}", [share], method=method, seed=seed)
     (found,) = numbers.tasks(runs.read([folder]))
     return found
+
+
+def cells(row: Sequence[Cell | str]) -> list[str]:
+    return [each if isinstance(each, str) else each.text for each in row]
 
 
 # ---- differences ----------------------------------------------------------------------------------------------------
@@ -66,49 +72,124 @@ def test_turned_around_a_difference_changes_its_sign_only(pairs: list[tuple[floa
 
 
 def test_best_is_the_highest_finite_and_last_the_last_whatever_it_is() -> None:
-    found = numbers.scores(fakes.run([0.25, 0.75, 0.5, NAN]))
-    assert (found.best, found.best_round) == (0.75, 1)
-    assert found.last is not None and math.isnan(found.last)
-    assert numbers.scores(fakes.run([None, NAN])).best is None
-    assert numbers.scores(fakes.run([0.5], counted=False)) == numbers.Scores(None, None, None)
+    run = fakes.run([0.25, 0.75, 0.5, NAN])
+    assert numbers.score(run, "best") == 0.75
+    last, nothing = numbers.score(run, "last"), numbers.score(fakes.run([None, NAN]), "best")
+    assert last is not None and math.isnan(last)
+    assert nothing is not None and math.isnan(nothing)
+    assert numbers.score(fakes.run([0.5], counted=False), "best") is None
 
 
 def test_the_winner_by_best_need_not_be_the_winner_by_last(tmp_path: Path) -> None:
     fakes.write(tmp_path / "early", [0.9, 0.1], method="early")
     fakes.write(tmp_path / "late", [0.1, 0.8], method="late")
     (found,) = numbers.tasks(runs.read([tmp_path]))
-    best, last = found.winner("best"), found.winner("last")
-    assert best and last and (best.name, last.name) == ("early", "late")
-    assert panels.verdict(found, "best").startswith(
-        "By best accuracy early wins with 90.00 %; next is late, 10.00 points"
+    (best,), (last,) = found.leaders("best"), found.leaders("last")
+    assert (best.name, last.name) == ("early", "late")
+    assert verdict.says(found, "best").startswith(
+        "By best accuracy early wins with 90.00 %; next is late, 10.00 points below"
     )
-    assert panels.verdict(found, "last").startswith(
-        "By last accuracy late wins with 80.00 %; next is early, 70.00 points"
+    assert verdict.says(found, "last").startswith(
+        "By last accuracy late wins with 80.00 %; next is early, 70.00 points below"
     )
     assert found.standings[1].behind["best"] == numbers.Difference(pytest.approx(-0.1), 1, None)
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_few_seeds_allow_no_test(tmp_path: Path, seeds: int) -> None:
-    said = panels.verdict(task(tmp_path, one=[0.5] * seeds, two=[0.75] * seeds), "best")
-    assert said.endswith(f"No test is possible below three common seeds; here {'is one' if seeds == 1 else 'are 2'}.")
+@pytest.mark.parametrize(("seeds", "both"), [(1, "the seed that both have"), (2, "the 2 seeds that both have")])
+def test_few_seeds_allow_no_test(tmp_path: Path, seeds: int, both: str) -> None:
+    said = verdict.says(task(tmp_path, one=[0.5] * seeds, two=[0.75] * seeds), "best")
+    assert said.endswith(f"25.00 points below on {both}. No test is possible below three common seeds.")
 
 
 def test_three_seeds_tell_chance_from_more(tmp_path: Path) -> None:
     # 25 points at each seed: certain. 24, 25, 26 points: 25 +- 4.302653 * 1 / sqrt(3) = 22.52 to 27.48
     sure = task(tmp_path / "sure", one=[0.50, 0.50, 0.50], two=[0.74, 0.75, 0.76])
-    assert panels.verdict(sure, "best").endswith("(95 % interval of the lead +22.52 to +27.48): the winner is ahead "
-                                                 "beyond chance.")  # fmt: skip
+    assert verdict.says(sure, "best").endswith("The 95 % interval of the lead, +22.52 to +27.48, leaves out zero.")
     # 1, -1, 3 points: mean 1, deviation 2: 1 +- 4.302653 * 2 / sqrt(3) = -3.97 to 5.97
     unsure = task(tmp_path / "unsure", one=[0.50, 0.50, 0.50], two=[0.51, 0.49, 0.53])
-    assert panels.verdict(unsure, "best").endswith("(95 % interval of the lead −3.97 to +5.97): this may be chance.")
+    assert verdict.says(unsure, "best").endswith(
+        "The 95 % interval of the lead, −3.97 to +5.97, does not leave out zero, so this may be chance."
+    )
+
+
+def test_nobody_wins_against_a_method_that_is_above_it_on_every_common_seed(tmp_path: Path) -> None:
+    # seeds 3 and 4, which only one has, lift its mean to (0.5 + 0.51 + 0.52 + 0.9 + 0.9) / 5 = 0.666 above 0.61
+    found = task(tmp_path, one=[0.50, 0.51, 0.52, 0.9, 0.9], two=[0.60, 0.61, 0.62])
+    assert verdict.says(found, "best") == (
+        "By best accuracy one has the highest mean, 66.60 %, but two is 10.00 points above it on the 3 seeds that both "
+        "have. The 95 % interval of the lead, +10.00 to +10.00, leaves out zero."
+    )
+    assert [cells(row)[3] for row in verdict.standings(found).rows] == ["highest mean", "+10.00"]
+
+
+def test_equal_methods_are_called_equal(tmp_path: Path) -> None:
+    found = task(tmp_path, one=[0.5, 0.25], two=[0.25, 0.5], three=[0.25, 0.25])
+    assert verdict.says(found, "best") == "By best accuracy one and two are equal with 37.50 %."
+    assert [cells(row)[3] for row in verdict.standings(found).rows] == ["equal", "equal", "−12.50"]
 
 
 def test_a_method_without_scores_neither_wins_nor_stands_in_the_way(tmp_path: Path) -> None:
     found = task(tmp_path, broken=[NAN, NAN], sound=[0.5, 0.5])
-    winner = found.winner("last")
-    assert winner and winner.name == "sound"
+    (winner,) = found.leaders("last")
+    assert winner.name == "sound"
     assert [each.name for each in found.standings] == ["sound", "broken"]
+
+
+def test_a_method_that_failed_on_a_seed_does_not_win_with_the_others(tmp_path: Path) -> None:
+    found = task(tmp_path, broken=[0.9, NAN, NAN], sound=[0.5, 0.5, 0.5])
+    assert verdict.says(found, "best") == (
+        "The best accuracy of sound is 50.00 %; there is nothing to compare it with. "
+        "broken has none: it is not a number at 2 of 3 seeds."
+    )
+    assert [cells(row)[:3] for row in verdict.standings(found).rows] == [
+        ["sound", "3", "50.00 ± 0.00"],
+        ["broken", "1 of 3", "NaN"],
+    ]
+    alone = task(tmp_path / "alone", broken=[NAN])
+    assert verdict.says(alone, "last").startswith("Nobody has a last accuracy. broken has none")
+
+
+def test_runs_of_one_seed_count_as_one(tmp_path: Path) -> None:
+    for number, share in enumerate((0.5, 0.6, 0.7)):
+        fakes.write(tmp_path / str(number), [share])
+    fakes.write(tmp_path / "other", [0.4], seed=1)
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    # seed 0 has the mean 0.6, seed 1 0.4: 0.5 +- 0.1
+    assert [cells(row)[:3] for row in verdict.standings(found).rows] == [["fedavg", "2", "50.00 ± 10.00"]]
+    assert found.notes == ["fedavg: seed 0 has 3 runs, whose mean counts as one seed"]
+
+
+def test_seeds_are_paired_on_the_same_split_only(tmp_path: Path) -> None:
+    for seed in range(3):
+        fakes.write(tmp_path / f"one-{seed}", [0.5], "one", seed)
+        fakes.write(tmp_path / f"two-{seed}", [0.6], "two", seed, told={"shards": "another"} if seed == 2 else {})
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    gap = found.standings[1].behind["best"]
+    assert gap is not None and gap.pairs == 2
+    assert len(found.notes) == 1 and "seed 2 has 2 different splits of the data" in found.notes[0]
+
+
+def test_where_classes_are_scored_unequally_balanced_accuracy_has_its_own_winner(tmp_path: Path) -> None:
+    fakes.write(tmp_path / "plain", [0.7, 0.69], method="plain", balanced_accuracy=0.2)
+    fakes.write(tmp_path / "fair", [0.55, 0.5], method="fair", balanced_accuracy=0.425)
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    assert found.measures == ["best", "last", "best balanced", "last balanced"]
+    assert verdict.says(found, "best").startswith("By best accuracy plain wins with 70.00 %")
+    assert verdict.says(found, "best balanced").startswith(
+        "By best balanced accuracy fair wins with 42.50 %; next is plain, 22.50 points below"
+    )
+    assert "counts every class alike" in verdict.standings(found).note
+    for table in (verdict.standings(found), panels.costs(found)):
+        assert {"best balanced %", "last balanced %"} <= set(table.heading)
+
+
+def test_where_balanced_accuracy_says_the_same_it_is_left_out(tmp_path: Path) -> None:
+    fakes.write(tmp_path / "run", [0.5], balanced_accuracy=0.495)
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    assert found.measures == ["best", "last"]
+
+
+# ---- what can be compared -------------------------------------------------------------------------------------------
 
 
 def test_other_data_is_another_task(tmp_path: Path) -> None:
@@ -119,7 +200,37 @@ def test_other_data_is_another_task(tmp_path: Path) -> None:
         "toy <b>, dirichlet alpha 0.1, 2 clients",
         "toy <b>, dirichlet alpha 0.5, 2 clients",
     ]
-    assert all("nothing to compare" in panels.verdict(each, "best") for each in found)
+    assert all("nothing to compare" in verdict.says(each, "best") for each in found)
+
+
+def test_other_files_under_the_same_name_are_another_task(tmp_path: Path) -> None:
+    fakes.write(tmp_path / "a", [0.5])
+    fakes.write(tmp_path / "b", [0.9], told={"checksums": {"x": "sha256:11"}})
+    one, other = numbers.tasks(runs.read([tmp_path]))
+    # sha256 of {"x": "sha256:00"} and {"x": "sha256:11"}, to eight digits
+    assert [one.title, other.title] == [
+        f"toy <b>, dirichlet alpha 0.5, 2 clients, data {digest}" for digest in ("3229731e", "fda3d8af")
+    ]
+
+
+def test_a_record_from_before_a_setting_is_on_the_same_task(tmp_path: Path) -> None:
+    old = fakes.header("fedavg", 0)["config"]
+    del old["partition"]["upper"], old["noise"]
+    fakes.write(tmp_path / "old", [0.5], told={"config": old})
+    fakes.write(tmp_path / "new", [0.6], method="fedprox")
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    assert [each.name for each in found.standings] == ["fedprox", "fedavg"]
+
+
+def test_held_back_samples_are_not_the_test_set(tmp_path: Path) -> None:
+    fakes.write(tmp_path / "tested", [0.5])
+    fakes.write(tmp_path / "tuned", [0.9], config={"evaluate": {"validation": 0.2}})
+    tested, tuned = numbers.tasks(runs.read([tmp_path]))
+    assert tested.title == "toy <b>, dirichlet alpha 0.5, 2 clients"
+    assert tuned.title == "toy <b>, dirichlet alpha 0.5, 2 clients, scored on a share of 0.2 held back"
+    assert verdict.says(tuned, "best").startswith("The best accuracy on held-back samples of fedavg is 90.00 %")
+    assert panels.setting(tested)["data"].endswith("15 training and 6 test samples, 3 classes")
+    assert panels.setting(tuned)["data"].endswith("15 training samples, 6 of them held back and scored, 3 classes")
 
 
 # ---- who was hurt ---------------------------------------------------------------------------------------------------
@@ -146,9 +257,32 @@ def test_clients_are_as_they_were_last_the_worst_first(tmp_path: Path) -> None:
     assert (second.client, second.accuracy, second.vacant) == (1, {"fedavg": 0.3}, {"fedavg": None})
 
 
+def test_clients_of_different_splits_are_not_mixed(tmp_path: Path) -> None:
+    for seed, share in enumerate((0.2, 0.8)):
+        told = {"counts": [[seed + 1, 0, 0], [0, 9, 0]]}
+        fakes.write(tmp_path / str(seed), [0.5], "one", seed, told=told, clients=[{"client": 0, "accuracy_all": share}])
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    (client,) = numbers.clients(found)
+    assert (client.samples, client.accuracy) == (1, {"one": 0.2})
+    table = panels.clients(found)
+    assert not isinstance(table, str)
+    assert table.note == "Seeds differ in who holds what; these are the clients of seed 0."
+
+
+def test_clients_of_one_split_are_averaged_over_seeds(tmp_path: Path) -> None:
+    for seed, share in enumerate((0.2, 0.8)):
+        scored = [{"client": 0, "accuracy_all": share}]
+        fakes.write(tmp_path / str(seed), [0.5], "one", seed, told={"shards": "same"}, clients=scored)
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    (client,) = numbers.clients(found)
+    assert client.accuracy == {"one": 0.5}
+    table = panels.clients(found)
+    assert not isinstance(table, str) and not table.note
+
+
 def test_confusions_add_up(tmp_path: Path) -> None:
     loaded = [
-        runs.Loaded(tmp_path, numbers_run, "x")
+        runs.Loaded(tmp_path, numbers_run, "unknown task", "x", "x")
         for numbers_run in (
             fakes.record.Run(end={"confusion": [[1, 2], [3, 4]]}),
             fakes.record.Run(end={"confusion": [[5, 0], [0, 1]]}),

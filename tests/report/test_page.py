@@ -5,6 +5,7 @@ import io
 import json
 import re
 import time
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedskew import record
-from fedskew.report import page, panels, runs
-from tests.report import fakes
+from fedskew import config, record
+from fedskew.report import numbers, page, panels, runs
+from tests.report import detected, fakes
 
 VOID = ("meta", "img", "br", "input")
 
@@ -110,11 +111,93 @@ def test_a_class_without_test_samples_has_no_recall(loaded: list[runs.Loaded]) -
     assert "| b | 7 | – | – |" in page.markdown(loaded)
 
 
+def test_notes_on_the_data_are_shown_for_every_task(tmp_path: Path) -> None:
+    data = fakes.header("fedavg", 0)["data"]
+    for alpha, note in ((0.1, "labels were read from the folders' names"), (0.5, "scored on 6 samples held back")):
+        fakes.write(tmp_path / str(alpha), [0.5], alpha=alpha, told={"data": data | {"notes": [note]}})
+    loaded = runs.read([tmp_path])
+    for text in (words(page.html(loaded)), page.markdown(loaded)):
+        assert "labels were read from the folders' names" in text
+        assert "scored on 6 samples held back" in text
+
+
+def test_where_runs_of_a_task_differ_the_setting_says_all_that_there_is(tmp_path: Path) -> None:
+    for lr in (0.1, 0.5):
+        fakes.write(tmp_path / str(lr), [0.5], config={"local": {"lr": lr}})
+    facts = panels.setting(numbers.tasks(runs.read([tmp_path]))[0])
+    one, other = facts["local work"].split("; or ")
+    assert "rate 0.1" in one and "rate 0.5" in other
+    assert facts["rounds"] == "3, 2 clients in each"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["reproduce", "fedvls/table1", "--seeds", "2"], ("command", "fedskew reproduce fedvls/table1 --seeds 2")),
+        (["sweep", "a b.toml"], ("command", "fedskew sweep 'a b.toml'")),
+        (["--import", "mine", "run"], ("command", "fedskew --import mine run")),
+        (["--import=mine", "compare"], ("command", "fedskew --import=mine compare")),
+        (["--results", "results"], ("started by", "a script: --results results")),
+        ([], ("started by", "a script")),
+    ],
+)
+def test_whatever_started_a_run_is_shown(tmp_path: Path, words: list[str], told: tuple[str, str]) -> None:
+    (each,) = runs.read([fakes.write(tmp_path / "run", [0.5], told={"command": words})])
+    facts = panels.again(each)["facts"]
+    assert facts[told[0]] == told[1]
+    assert len({"command", "started by"} & facts.keys()) == 1
+
+
+def test_the_configuration_is_one_that_can_be_run_again(tmp_path: Path) -> None:
+    (each,) = runs.read([fakes.write(tmp_path / "run", [0.5], method="fedprox(mu=0.5)")])
+    (tmp_path / "again.toml").write_text(panels.again(each)["config"])
+    assert config.load(tmp_path / "again.toml").model_dump() == each.config
+    assert panels.again(replace(each, run=record.Run()))["config"] == "unknown"
+    unknown = replace(each, run=record.Run({"config": {"later": 1}}))
+    assert json.loads(panels.again(unknown)["config"]) == {"later": 1}
+
+
+def test_seeds_have_a_column_of_their_own_among_the_costs(loaded: list[runs.Loaded]) -> None:
+    (task,) = numbers.tasks(loaded)
+    table = panels.costs(task)
+    assert table.heading[:2] == ["run", "seed"]
+    assert [row[:3] for row in table.rows] == [["fedavg", "0", "75.00"], ["fedprox", "0", "25.00"]]
+
+
 def test_a_page_of_markdown_has_every_table(loaded: list[runs.Loaded]) -> None:
     text = page.markdown(loaded)
     assert text.count("| --- |") == 4  # standings, classes, vacant classes, cost
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == [
+        heading for heading, _ in panels.PANELS.values()
+    ]
+    assert text.count("This is drawn, and stands only in the page") == 2  # curves, partition
+    assert "The intervals are not corrected for the number of methods" in text
     assert "> fedprox, seed 0: stopped after 1 of 3 rounds" in text
     assert "Client models were not scored" in text
+
+
+def test_a_page_of_markdown_has_detections_and_confusions(tmp_path: Path) -> None:
+    folder = detected.write(tmp_path / "run", detected.door(detected.cells([2, 5])))
+    with (folder / record.NAME).open("a") as file:
+        file.write('{"kind":"end","seconds":1.0,"confusion":[[8,1,0],[0,7,0],[0,0,6]]}\n')
+    text = page.markdown(runs.read([folder]))
+    assert "- fednoro, seed 0: 2 of 10 sites probably have wrong labels: 2, 5" in text
+    assert "| mole | 8 | 1 | · |" in text
+
+
+def test_a_detection_tells_what_came_since_without_being_drawn_again(tmp_path: Path) -> None:
+    folder = detected.write(tmp_path / "run", detected.door(detected.cells([1], clients=2, gap=0.1), round=2))
+    before = runs.read([folder])
+    first = page.draw(before)
+    with (folder / record.NAME).open("a") as file:
+        file.write('{"kind":"round","round":2,"accuracy":0.5,"shares":{"0":0.6,"1":0.4}}\n')
+    now = runs.read([folder])
+    assert page.unchanged(before, now) == ["partition"]
+    drawn = panels._picture.cache_info().misses
+    second = page.draw(now, first, page.unchanged(before, now))
+    assert panels._picture.cache_info().misses == drawn
+    # client 0 holds 6 of 15 samples and has 0.6 of the weight: 0.6 / 0.4 of that by samples
+    assert "150 %" in words(second.panels["detection"]) and "150 %" not in words(first.panels["detection"])
 
 
 def test_a_picture_is_a_picture(loaded: list[runs.Loaded]) -> None:
@@ -150,7 +233,7 @@ def test_scores_that_are_not_numbers(tmp_path: Path) -> None:
     outline(text)
     assert [row[1] for row in curves(text)["runs"][0]["rows"]] == [0.5, "nan"]
     assert "accuracy of the global model is not a number in 1 of 2 rounds" in words(text)
-    assert "test loss of the global model is not a number in 2 of 2 rounds" in words(text)
+    assert "loss of the global model is not a number in 2 of 2 rounds" in words(text)
     assert "fedavg 1 50.00 – NaN" in words(text)
 
 
@@ -177,7 +260,7 @@ def test_a_thousand_clients_and_two_hundred_classes(tmp_path: Path) -> None:
     outline(text)
     assert len(text) < 1_000_000
     assert "900 clients that did better are left out." in words(text)
-    assert "class 199" in words(text) and text.count('src="data:image/png') == 2
+    assert "class 199" in words(text) and text.count('href="data:image/png') == 2
     # class 0 is taken for class 7 once in 5 + 1 times
     assert "class 0 class 7 1 16.7" in words(text)
 

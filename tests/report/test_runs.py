@@ -16,8 +16,16 @@ def test_runs_that_differ_in_their_seed_only_are_one_group(tmp_path: Path) -> No
 
 
 def test_other_differences_are_part_of_the_name(tmp_path: Path) -> None:
-    paths = [fakes.write(tmp_path / str(alpha), [0.5], alpha=alpha) for alpha in (0.1, 0.5)]
-    assert [each.name for each in runs.read(paths)] == ["fedavg, partition.alpha=0.1", "fedavg, partition.alpha=0.5"]
+    paths = [fakes.write(tmp_path / str(lr), [0.5], config={"local": {"lr": lr}}) for lr in (0.1, 0.5)]
+    assert [each.name for each in runs.read(paths)] == ["fedavg, local.lr=0.1", "fedavg, local.lr=0.5"]
+
+
+def test_names_say_what_differs_on_the_same_task_and_which_task_it_is(tmp_path: Path) -> None:
+    for alpha, epochs in ((0.1, 5), (0.1, 7), (0.5, 1)):
+        fakes.write(tmp_path / f"{alpha}-{epochs}", [0.5], alpha=alpha, config={"local": {"epochs": epochs}})
+    loaded = runs.read([tmp_path])
+    assert [each.short for each in loaded] == ["fedavg, local.epochs=5", "fedavg, local.epochs=7", "fedavg"]
+    assert loaded[2].name == "fedavg on toy <b>, dirichlet alpha 0.5, 2 clients"
 
 
 def test_a_folder_of_runs_stands_for_them_all(tmp_path: Path) -> None:
@@ -46,6 +54,13 @@ def test_a_damaged_comparison_is_looked_through_instead(tmp_path: Path, content:
 def test_where_there_is_no_run_one_sentence_says_so(tmp_path: Path, path: str) -> None:
     with pytest.raises(UserError, match="holds no run"):
         runs.read([tmp_path / path])
+
+
+def test_runs_further_down_are_named(tmp_path: Path) -> None:
+    for kind in ("trials", "confirmed"):
+        fakes.write(tmp_path / kind / "run", [0.5])
+    with pytest.raises(UserError, match=r"there are runs in '.*/confirmed' and '.*/trials'$"):
+        runs.read([tmp_path])
 
 
 def test_a_record_without_a_header_is_called_by_its_folder(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
     z = (mean - spread_out(middle, usable.classes, classes)) / spread_out(
         np.where(mad > 0, mad, np.nan), usable.classes, classes
     )
-    rank = 1 + (mean[None] > mean[:, None]).sum(axis=1)
+    rank = np.array([1 + (mean > row).sum(axis=0) for row in mean])  # row by row, for all pairs may not fit in memory
     excess = logs(mean, mean, reference.offset)[0] - reference.effect
     halfway = (reference.groups.clean + reference.groups.noisy) / 2
     without = {c: _probability_without(cells, options, c) - judgement.probability for c in usable.classes.tolist()}
@@ -76,9 +76,12 @@ def _nearest_clean(mean: np.ndarray, judgement: Judgement) -> list[int | None]:
     """Per client the other, clean one whose normalised losses are nearest over the classes that both have."""
     low, high = judgement.reference.minimum, judgement.reference.maximum
     scaled = (mean - low) / np.where(high > low, high - low, 1.0)
-    apart = (scaled[:, None] - scaled[None]) ** 2
-    shared = np.isfinite(apart).sum(axis=2)
-    distance = np.where(shared > 0, np.nansum(apart, axis=2) / np.maximum(shared, 1), np.inf)
-    distance[:, [status != "clean" for status in judgement.status]] = np.inf
-    np.fill_diagonal(distance, np.inf)
-    return [int(row.argmin()) if np.isfinite(row).any() else None for row in distance]
+    clean = np.array([status == "clean" for status in judgement.status])
+    nearest: list[int | None] = []
+    for k, row in enumerate(scaled):
+        apart = (scaled - row) ** 2
+        shared = np.isfinite(apart).sum(axis=1)
+        distance = np.where(shared > 0, np.nansum(apart, axis=1) / np.maximum(shared, 1), np.inf)
+        distance[~clean] = distance[k] = np.inf
+        nearest.append(int(distance.argmin()) if np.isfinite(distance).any() else None)
+    return nearest

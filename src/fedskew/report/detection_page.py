@@ -33,6 +33,7 @@ VERDICTS = {
     "insufficient": "insufficient: nothing can be said",
 }
 TOP = 3
+MOST_SITES = 100
 
 
 def write(folder: Path, found: Detection) -> None:
@@ -44,12 +45,12 @@ def write(folder: Path, found: Detection) -> None:
 
 def html(found: Detection) -> str:
     """Everything about a detection in one file."""
-    return pages.render("detection.html.j2", found=context(found))
+    return pages.render("detection.html.j2", found=context(found, inline(found)))
 
 
-def context(found: Detection) -> dict[str, Any]:
+def context(found: Detection, picture: str) -> dict[str, Any]:
     """What the template of a detection is filled with."""
-    shown = found.shown
+    shown, listed = found.shown, order(found)[:MOST_SITES]
     return {
         "name": found.name,
         "round": shown.round,
@@ -57,9 +58,10 @@ def context(found: Detection) -> dict[str, Any]:
         "verdict": VERDICTS[shown.judgement.verdict],
         "witnesses": witnesses(shown),
         "reading": reading(shown),
-        "picture": inline(found),
-        "rows": [row(found, client) for client in order(found)],
-        "details": [_details(found, client) for client in order(found) if client["status"] in ("suspect", "noisy")],
+        "picture": picture,
+        "rows": [row(found, client) for client in listed],
+        "left_out": len(found.clients) - len(listed),
+        "details": [_details(found, client) for client in listed if client["status"] in ("suspect", "noisy")],
         "warnings": warnings(found),
         "decided": decided(shown),
         "truth": truth(found),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
+from fedskew import record
 from fedskew.report import tables
 from fedskew.report.runs import Loaded
 from fedskew.report.tables import Ran, final_recall
@@ -16,7 +17,19 @@ from fedskew.report.tables import Ran, final_recall
 LEVEL = 0.95
 LEAST_PAIRS = 3
 
-Measure = Literal["best", "last"]
+#: shares that are no further apart are the same but for rounding
+EQUAL = 1e-9
+#: how far balanced accuracy must be from accuracy to be worth a word
+SPEAKS = 0.01
+
+Measure = Literal["best", "last", "best balanced", "last balanced"]
+#: which of a run's scores, and of what
+MEASURES: dict[Measure, tuple[Literal["best", "last"], str]] = {
+    "best": ("best", "accuracy"),
+    "last": ("last", "accuracy"),
+    "best balanced": ("best", "balanced_accuracy"),
+    "last balanced": ("last", "balanced_accuracy"),
+}
 
 
 class Metric(NamedTuple):
@@ -30,7 +43,7 @@ class Metric(NamedTuple):
 METRICS = (
     Metric("accuracy", "accuracy of the global model", "percent"),
     Metric("balanced_accuracy", "balanced accuracy of the global model", "percent"),
-    Metric("test_loss", "test loss of the global model", "number"),
+    Metric("test_loss", "loss of the global model", "number"),
     Metric("loss", "training loss of the clients", "number"),
     Metric("client_all", "accuracy of client models, all classes", "percent"),
     Metric("client_majority", "accuracy of client models, majority classes", "percent"),
@@ -46,25 +59,22 @@ METRICS = (
 # ---- scores ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Of one run: the best accuracy, its round, and the last one; None where no model was evaluated."""
-
-    best: float | None
-    best_round: int | None
-    last: float | None
+def score(run: Ran, measure: Measure) -> float | None:
+    """None where no model was evaluated; not a number if no model's score was one, or for the last if it was none."""
+    which, of = MEASURES[measure]
+    return record.summary(run.rounds, of)[which]
 
 
-def scores(run: Ran) -> Scores:
-    """Over the counted rounds. What is not a number is never best, but it may be last."""
-    evaluated = [
-        (line["round"], line["accuracy"])
-        for line in run.rounds
-        if line.get("accuracy") is not None and line.get("counted") is not False
-    ]
-    finite = [(index, share) for index, share in evaluated if math.isfinite(share)]
-    best_round, best = max(finite, key=lambda pair: pair[1]) if finite else (None, None)
-    return Scores(best, best_round, evaluated[-1][1] if evaluated else None)
+def unbalanced(runs: Iterable[Loaded]) -> bool:
+    """Whether balanced accuracy says something else than accuracy, as it does where classes are scored unequally."""
+    pairs: list[tuple[Measure, Measure]] = [("best", "best balanced"), ("last", "last balanced")]
+    return any(
+        (plain := score(each.run, one)) is not None
+        and (balanced := score(each.run, other)) is not None
+        and abs(plain - balanced) >= SPEAKS
+        for each in runs
+        for one, other in pairs
+    )
 
 
 @dataclass(frozen=True)
@@ -113,21 +123,46 @@ def difference(ours: Mapping[Any, float | None], theirs: Mapping[Any, float | No
 
 # ---- methods side by side -------------------------------------------------------------------------------------------
 
+#: a seed, and the digest of who holds what
+Pair = tuple[int | None, str | None]
+
 
 @dataclass(frozen=True)
 class Standing:
-    """A method among others on the same task; `behind` is its difference to the winner of each measure."""
+    """A method among others on the same task, with its score of each seed and split.
+
+    `behind` is its difference to the one with the highest mean of each measure.
+    """
 
     name: str
     runs: list[Loaded]
-    scores: dict[Measure, dict[Any, float | None]]
+    scores: dict[Measure, dict[Pair, float | None]]
     spread: dict[Measure, Spread]
     behind: dict[Measure, Difference | None]
+
+    @property
+    def seeds(self) -> int:
+        return len({each.seed for each in self.runs})
+
+    def scored(self, measure: Measure) -> int:
+        """How many seeds have a score that is a number."""
+        found = self.scores[measure].items()
+        return len({seed for (seed, _), share in found if share is not None and math.isfinite(share)})
+
+    def failed(self, measure: Measure) -> int:
+        """How many seeds have a score that is none."""
+        found = self.scores[measure].items()
+        return len({seed for (seed, _), share in found if share is not None and not math.isfinite(share)})
+
+    def mean(self, measure: Measure) -> float:
+        """For putting in order: whoever failed on a seed, or was not evaluated, comes last."""
+        mean = self.spread[measure].mean
+        return -math.inf if mean is None or math.isnan(mean) else mean
 
 
 @dataclass(frozen=True)
 class Task:
-    """The same data split in the same way, and the methods that were run on it, best first.
+    """The same data split and scored in the same way, and the methods that were run on it, best first.
 
     `target` is what the first method that was given ends with.
     """
@@ -144,71 +179,84 @@ class Task:
     def labels(self) -> list[str]:
         return next((names for each in self.runs if (names := each.run.header.get("data", {}).get("labels"))), [])
 
-    def winner(self, measure: Measure) -> Standing | None:
-        return _highest(self.standings, measure)
+    @property
+    def measures(self) -> list[Measure]:
+        """Those that say different things."""
+        return [each for each in MEASURES if "balanced" not in each or unbalanced(self.runs)]
+
+    def leaders(self, measure: Measure) -> list[Standing]:
+        """Who has the highest mean; several if they are equal, nobody if nobody has a mean."""
+        return _leaders(self.standings, measure)
+
+    def ahead(self, measure: Measure) -> list[Standing]:
+        """Who is better than the method of the highest mean on the seeds that both have, the furthest first."""
+        ranked = [each for each in self.standings if each.mean(measure) > -math.inf]
+        found = [(gap.mean, each) for each in ranked if (gap := each.behind[measure]) and gap.mean > EQUAL]
+        return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is odd about its seeds."""
+        told = []
+        for each in self.standings:
+            for (seed, _), count in Counter(one.pair for one in each.runs).items():
+                if count > 1:
+                    told.append(f"{each.runs[0].name}: seed {seed} has {count} runs, whose mean counts as one seed")
+        splits: dict[Any, set[Any]] = {}
+        for one in self.runs:
+            splits.setdefault(one.seed, set()).add(one.pair)
+        told += [
+            f"{self.title}: seed {seed} has {len(found)} different splits of the data, and only runs on the same one "
+            "are compared in pairs"
+            for seed, found in splits.items()
+            if len(found) > 1
+        ]
+        return told
 
 
 def tasks(runs: Sequence[Loaded]) -> list[Task]:
-    """Runs can be compared only on the same data, split and mislabelled in the same way."""
+    """Runs can be compared only on the same data, split, mislabelled and scored in the same way."""
     together: dict[str, list[Loaded]] = {}
     for each in runs:
-        together.setdefault(_task(each), []).append(each)
-    return [Task(_task_title(group[0]), _standings(group), _target(group)) for group in together.values()]
+        together.setdefault(each.task, []).append(each)
+    return [Task(title, _standings(group), _target(group)) for title, group in together.items()]
 
 
 def _target(runs: Sequence[Loaded]) -> float | None:
-    return _finite_mean(scores(each.run).last for each in runs if each.name == runs[0].name)
-
-
-def _task(each: Loaded) -> str:
-    config = each.config
-    data = {key: config.get("data", {}).get(key) for key in ("name", "options")}
-    return json.dumps([data, config.get("partition"), config.get("noise")], sort_keys=True, default=str)
-
-
-def _task_title(each: Loaded) -> str:
-    config = each.config
-    if not config:
-        return "unknown task"
-    partition, noise = config["partition"], config.get("noise") or {}
-    shown = [f"{key} {partition[key]}" for key in ("alpha", "s", "k") if partition.get(key) is not None]
-    name = each.run.header.get("data", {}).get("name", config["data"]["name"])
-    words = [name, " ".join([partition["name"], *shown]), f"{partition['clients']:,} clients"]
-    return ", ".join(words + ([f"{noise['kind']} noise"] if noise.get("kind", "none") != "none" else []))
+    return _finite_mean(score(each.run, "last") for each in runs if each.short == runs[0].short)
 
 
 def _standings(runs: Sequence[Loaded]) -> list[Standing]:
     groups: dict[str, list[Loaded]] = {}
     for each in runs:
-        groups.setdefault(each.name, []).append(each)
+        groups.setdefault(each.short, []).append(each)
     bare = []
     for name, group in groups.items():
-        found = {each.seed: scores(each.run) for each in group}
-        values: dict[Measure, dict[Any, float | None]] = {
-            "best": {seed: score.best for seed, score in found.items()},
-            "last": {seed: score.last for seed, score in found.items()},
-        }
-        spread: dict[Measure, Spread] = {key: Spread.of(value.values()) for key, value in values.items()}
+        values = {measure: _by_pair(group, measure) for measure in MEASURES}
+        spread = {measure: Spread.of(value.values()) for measure, value in values.items()}
         bare.append(Standing(name, group, values, spread, {}))
-    winners: dict[Measure, Standing | None] = {"best": _highest(bare, "best"), "last": _highest(bare, "last")}
+    first = {measure: next(iter(_leaders(bare, measure)), None) for measure in MEASURES}
     full = [
-        Standing(each.name, each.runs, each.scores, each.spread, {
-            key: None if winner in (None, each) else difference(each.scores[key], winner.scores[key])
-            for key, winner in winners.items()
+        replace(each, behind={
+            measure: None if leader in (None, each) else difference(each.scores[measure], leader.scores[measure])
+            for measure, leader in first.items()
         })
         for each in bare
     ]  # fmt: skip
-    return sorted(full, key=lambda each: -_comparable(each, "best"))
+    return sorted(full, key=lambda each: -each.mean("best"))
 
 
-def _comparable(standing: Standing, measure: Measure) -> float:
-    mean = standing.spread[measure].mean
-    return -math.inf if mean is None or math.isnan(mean) else mean
+def _by_pair(runs: Sequence[Loaded], measure: Measure) -> dict[Pair, float | None]:
+    """The score of each seed and split, the mean where it was run repeatedly."""
+    found: dict[Pair, list[float | None]] = {}
+    for each in runs:
+        found.setdefault(each.pair, []).append(score(each.run, measure))
+    return {pair: Spread.of(shares).mean for pair, shares in found.items()}
 
 
-def _highest(standings: Sequence[Standing], measure: Measure) -> Standing | None:
-    best = max(standings, key=lambda each: _comparable(each, measure), default=None)
-    return best if best is not None and _comparable(best, measure) > -math.inf else None
+def _leaders(standings: Sequence[Standing], measure: Measure) -> list[Standing]:
+    highest = max((each.mean(measure) for each in standings), default=-math.inf)
+    return [each for each in standings if -math.inf < highest <= each.mean(measure) + EQUAL]
 
 
 # ---- who was hurt ---------------------------------------------------------------------------------------------------
@@ -244,11 +292,19 @@ class Client:
         return min((share for share in self.accuracy.values() if share is not None), default=math.inf)
 
 
+def on_one_split(task: Task) -> list[Loaded]:
+    """Of the runs whose client models were scored, those on the split that most have: others have other clients."""
+    found = [each for each in task.runs if _latest(each.run)]
+    (split, _), *_ = Counter(each.pair[1] for each in found).most_common(1) or [(None, 0)]
+    return [each for each in found if each.pair[1] == split]
+
+
 def clients(task: Task) -> list[Client]:
-    """The worst-off first; nobody where client models were not scored. Holdings are those of the first run."""
-    latest = {each.name: [_latest(one.run) for one in each.runs] for each in task.standings}
+    """Those of one split, the worst-off first; nobody where client models were not scored."""
+    runs = on_one_split(task)
+    latest = {each.name: [_latest(one.run) for one in runs if one.short == each.name] for each in task.standings}
     known = sorted({client for runs in latest.values() for run in runs for client in run})
-    header = task.runs[0].run.header
+    header = runs[0].run.header if runs else {}
     counts, realised = header.get("counts") or [], (header.get("noise") or {}).get("realised") or []
 
     def mean(name: str, client: int, key: str) -> float | None:

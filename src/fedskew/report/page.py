@@ -12,6 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fedskew.report import detection, numbers, pages, panels, pictures, tables
+from fedskew.report.markdown import markdown
 from fedskew.report.runs import Loaded, grouped
 
 _COLUMNS = (
@@ -48,7 +49,11 @@ def unchanged(before: Sequence[Loaded], now: Sequence[Loaded]) -> list[str]:
     """The panels, of those that are slow to draw, for which nothing new has come."""
     asked: dict[str, Callable[[Loaded], Any]] = {
         "partition": lambda each: each.run.header.get("shards"),
-        "detection": lambda each: (each.run.header.get("started"), len(detection.doors(each.run))),
+        "detection": lambda each: (
+            each.run.header.get("started"),
+            len(detection.doors(each.run)),
+            len(each.run.rounds),
+        ),
     }
     return [name for name, of in asked.items() if [*map(of, before)] == [*map(of, now)]]
 
@@ -89,28 +94,6 @@ def _curves(runs: Sequence[Loaded]) -> dict[str, Any]:
 # ---- other formats --------------------------------------------------------------------------------------------------
 
 
-def markdown(runs: Sequence[Loaded]) -> str:
-    """The same in the same order, without what must be drawn."""
-    tasks = numbers.tasks(runs)
-    told = {name: fill(runs, tasks) for name, (_, fill) in panels.PANELS.items() if name not in _DRAWN}
-    facts = "".join(f"- {name}: {value}\n" for name, value in told["setting"]["facts_"].items())
-    parts = [f"# {panels.title(runs)}\n", *(f"> {note}\n" for note in told["setting"]["notes"]), facts]
-    for task, made in told["verdict"]["tasks"]:
-        parts += [f"## {task}\n", *(f"{says}\n" for says in made["says"]), tables.markdown(*made["table"].plain())]
-    for name in ("classes", "vacant", "clients"):
-        parts.append(f"## {panels.PANELS[name][0]}\n")
-        for _, table in told[name]["tasks"]:
-            parts.append(f"{table}\n" if isinstance(table, str) else tables.markdown(*table.plain()))
-    parts += [f"## {panels.PANELS['cost'][0]}\n", tables.markdown(*told["cost"]["made"].plain())]
-    for details in told["again"]["runs"]:
-        listed = "".join(f"- {name}: `{value}`\n" for name, value in details["facts"].items())
-        parts.append(f"## {details['title']}\n\n{listed}\n```json\n{details['config']}\n```\n")
-    return "\n".join(parts)
-
-
-_DRAWN = ("curves", "confusion", "partition", "detection")
-
-
 def rounds_csv(runs: Sequence[Loaded]) -> str:
     """One line for each round of each run; rounds count from 1, as everywhere but in records."""
     lines = io.StringIO()
@@ -124,11 +107,13 @@ def rounds_csv(runs: Sequence[Loaded]) -> str:
 
 
 def png(runs: Sequence[Loaded]) -> bytes:
-    """The curves, and beside them the client models if they were scored."""
-    groups = grouped(runs)
-    rows = tables.comparison(groups)
+    """The curves of each task, and beside them the client models if they were scored."""
+    compared = []
+    for task in numbers.tasks(runs):
+        groups = grouped(task.runs)
+        compared.append(pictures.Compared(task.title, groups, tables.comparison(groups, task.target), task.target))
     drawn = io.BytesIO()
-    pictures.comparison(groups, rows, rows[0]["target"]).savefig(drawn, format="png", dpi=160)
+    pictures.comparisons(compared).savefig(drawn, format="png", dpi=160)
     return drawn.getvalue()
 
 

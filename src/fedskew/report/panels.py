@@ -3,72 +3,45 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from fedskew import config as configuration
 from fedskew import record
-from fedskew.report import detection, detection_page, drawings, numbers, tables
-from fedskew.report.numbers import Difference, Measure, Task
+from fedskew.errors import UserError
+from fedskew.report import detection, detection_page, drawings, numbers, tables, verdict
+from fedskew.report.cells import Cell, Table, counted, percent, shade, shaded
+from fedskew.report.numbers import Task
 from fedskew.report.runs import Loaded
+from fedskew.report.task import settings, split
 
 MOST_PARTITIONS, MOST_DETECTIONS, MOST_CLIENTS, MOST_CONFUSIONS = 6, 6, 100, 12
 LARGEST_TABLE = 25
 TOP = 15
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Of a table: a text, a smaller one below it, and a share of colour behind it."""
-
-    text: str
-    below: str = ""
-    shade: float | None = None
-    bold: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with a heading; `note` says what was left out of it."""
-
-    heading: Sequence[str]
-    rows: Sequence[Sequence[Cell | str]]
-    note: str = ""
-    title: str = ""
-
-    def plain(self) -> tuple[list[str], list[list[str]]]:
-        """Texts only."""
-        return list(self.heading), [
-            [
-                each if isinstance(each, str) else " ".join(filter(None, (each.text, each.below and f"({each.below})")))
-                for each in row
-            ]
-            for row in self.rows
-        ]
+#: the commands that make records
+TRAINING = ("run", "compare", "sweep", "resume", "reproduce")
 
 
 def called(each: Loaded) -> str:
     return each.name if each.seed is None else f"{each.name}, seed {each.seed}"
 
 
-def percent(share: float | None, spread: float | None = None, digits: int = 2) -> str:
-    return "NaN" if share is not None and math.isnan(share) else tables.percent(share, spread, digits)
-
-
 # ---- what was run ---------------------------------------------------------------------------------------------------
 
 
 def title(runs: Sequence[Loaded]) -> str:
-    names = list(dict.fromkeys(each.name for each in runs))
+    names = list(dict.fromkeys(each.short for each in runs))
     shown = ", ".join(names) if len(names) <= 4 else f"{len(names)} methods and settings"
     data = list(dict.fromkeys(each.run.header.get("data", {}).get("name", "unknown data") for each in runs))
     return f"{shown} on {', '.join(data)}"
 
 
-def notes(runs: Sequence[Loaded]) -> list[str]:
-    """What could not be read, what did not come to its end, and what is not a number."""
+def notes(runs: Sequence[Loaded], tasks: Sequence[Task]) -> list[str]:
+    """What could not be read, what did not come to its end, what is not a number, and what is odd about seeds."""
     told = [each.run.note for each in runs if each.run.note]
     told += [f"{called(each)}: {each.state}" for each in runs if each.run.end is None]
     told += [
@@ -76,22 +49,35 @@ def notes(runs: Sequence[Loaded]) -> list[str]:
         for each in runs
         for label, count in numbers.unsound(each.run).items()
     ]
-    return told
+    return told + [note for each in tasks for note in each.notes]
 
 
-def setting(each: Loaded) -> dict[str, str]:
-    """What was run on what, in words."""
-    header, config = each.run.header, each.config
-    if not config or not {"data", "model"} <= header.keys():
+def setting(each: Task) -> dict[str, str]:
+    """What was run on what, in words; where runs differ, all that there is."""
+    known = [run for run in each.runs if run.config and {"data", "model"} <= run.run.header.keys()]
+    if not known:
         return {"setting": "unknown: the record does not say"}
+    told: dict[str, dict[str, None]] = {}
+    for run in known:
+        for name, value in _facts(run).items():
+            told.setdefault(name, {})[value] = None
+    return {name: "; or ".join(values) for name, values in told.items()}
+
+
+def _facts(each: Loaded) -> dict[str, str]:
+    header, config = each.run.header, each.config
     data, model, local = header["data"], header["model"], config["local"]
-    partition, per_round = config["partition"], config["per_round"] or config["partition"]["clients"]
-    shown = [f"{key} {partition[key]}" for key in ("alpha", "s", "k") if partition.get(key) is not None]
+    clients = config["partition"]["clients"]
+    scored = (
+        f"samples, {data['test']:,} of them held back and scored"
+        if each.held_back
+        else f"and {data['test']:,} test samples"
+    )
     facts = {
-        "data": f"{data['name']}: {data['train']:,} training and {data['test']:,} test samples, "
-        f"{len(data['labels'])} classes",
-        "partition": ", ".join([partition["name"], *shown, f"{partition['clients']:,} clients"]),
-        "rounds": f"{config['rounds']:,}, {per_round:,} clients in each",
+        "data": f"{data['name']}: {data['train']:,} training {scored}, {len(data['labels'])} classes",
+        "about the data": "; ".join(data.get("notes", ())),
+        "partition": f"{split(settings(each.run))}, {clients:,} clients",
+        "rounds": f"{config['rounds']:,}, {config['per_round'] or clients:,} clients in each",
         "local work": f"{local['epochs']} epoch{'s' * (local['epochs'] != 1)}, batches of {local['batch']}, "
         f"{local['optimiser']} with rate {local['lr']}, momentum {local['momentum']}, "
         f"weight decay {local['weight_decay']}",
@@ -100,84 +86,14 @@ def setting(each: Loaded) -> dict[str, str]:
     }
     if header.get("noise"):
         noise = header["noise"]
-        facts["noise"] = f"{noise['kind']}, at {len(noise['noisy'])} of {partition['clients']:,} clients"
-    return facts
+        facts["noise"] = f"{noise['kind']}, at {len(noise['noisy'])} of {clients:,} clients"
+    return {name: value for name, value in facts.items() if value}
 
 
 def privacy(runs: Sequence[Loaded]) -> dict[str, str]:
     """What each run that sealed its clients' updates may claim."""
     claims = {called(each): each.run.end["privacy"] for each in runs if each.run.end and "privacy" in each.run.end}
     return {f"privacy of {name}": claim["statement"] for name, claim in claims.items()}
-
-
-# ---- which method wins ----------------------------------------------------------------------------------------------
-
-
-def verdict(task: Task, measure: Measure) -> str:
-    """Who wins and by how much, in a sentence."""
-    winner = task.winner(measure)
-    if winner is None:
-        return f"No model was evaluated, so there is no {measure} accuracy."
-    reached = f"{percent(winner.spread[measure].mean)} %"
-    others = [each for each in task.standings if each is not winner and each.spread[measure].mean is not None]
-    if not others:
-        return f"The {measure} accuracy of {winner.name} is {reached}; there is nothing to compare it with."
-    second = max(others, key=lambda each: _ranked(each.spread[measure].mean))
-    gap = second.behind[measure]
-    told = f"By {measure} accuracy {winner.name} wins with {reached}; next is {second.name}"
-    if gap is None:
-        return f"{told} with {percent(second.spread[measure].mean)} %, without a seed that both have in common."
-    told += f", {points(abs(gap.mean), sign=False)} points below"
-    if gap.interval is None:
-        return f"{told}. No test is possible below three common seeds; here {_counted(gap.pairs, 'is', 'are')}."
-    low, high = sorted(-each for each in gap.interval)
-    span = f"{points(low)} to {points(high)}"
-    clear = "the winner is ahead beyond chance" if gap.clear else "this may be chance"
-    return f"{told} over {gap.pairs} seeds in pairs (95 % interval of the lead {span}): {clear}."
-
-
-def standings(task: Task) -> Table:
-    heading = ["method", "seeds", "best %", "to the winner", "last %", "to the winner"]
-    target = task.target
-    if target is not None:
-        heading.append(f"rounds to {percent(target, digits=1)} %")
-    rows = []
-    for each in task.standings:
-        row: list[Cell | str] = [each.name, str(len(each.runs))]
-        for measure in ("best", "last"):
-            spread, won = each.spread[measure], task.winner(measure) is each
-            std = spread.std if len(each.runs) > 1 else None
-            row.append(Cell(percent(spread.mean, std), shade=_share(spread.mean), bold=won))
-            row.append(Cell("wins") if won and len(task.standings) > 1 else _behind(each.behind[measure]))
-        if target is not None:
-            found = [record.first_reaching(one.run.rounds, target) for one in each.runs]
-            row.append(" / ".join("–" if index is None else str(index + 1) for index in found))
-        rows.append(row)
-    return Table(heading, rows)
-
-
-def points(share: float, *, sign: bool = True) -> str:
-    return f"{100 * share:{'+' if sign else ''}.2f}".replace("-", "−")
-
-
-def _behind(gap: Difference | None) -> Cell:
-    if gap is None:
-        return Cell("–")
-    if gap.interval is None:
-        return Cell(points(gap.mean), "no test")
-    return Cell(points(gap.mean), f"{points(gap.interval[0])} to {points(gap.interval[1])}", bold=gap.clear)
-
-
-def _ranked(mean: float | None) -> float:
-    return -math.inf if mean is None or math.isnan(mean) else mean
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{one} one" if count == 1 else f"{many} {count}"
-
-
-def _share(mean: float | None) -> float | None:
-    return None if mean is None or math.isnan(mean) else mean
 
 
 # ---- who was hurt ---------------------------------------------------------------------------------------------------
@@ -196,7 +112,7 @@ def classes(task: Task) -> Table | str:
     rows = []
     for c in range(count):
         row: list[Cell | str] = [names[c], *([f"{held[c]:,}"] if held else [])]
-        row += [_shaded(recall[c] if c < len(recall) else None, 1) for recall in found.values()]
+        row += [shaded(recall[c] if c < len(recall) else None, 1) for recall in found.values()]
         rows.append(row)
     return Table(["class", *(["training samples"] if held else []), *found], rows)
 
@@ -210,7 +126,7 @@ def vacant(task: Task) -> Table | str:
     }  # fmt: skip
     if not any(share is not None for shares in scored.values() for share in shares):
         return "Client models were not scored; --score-clients does it."
-    rows: list[list[Cell | str]] = [[name, *map(_shaded, shares)] for name, shares in scored.items()]
+    rows: list[list[Cell | str]] = [[name, *map(shaded, shares)] for name, shares in scored.items()]
     return Table(["method", *(f"{group} classes, %" for group in tables.GROUPS)], rows)
 
 
@@ -219,20 +135,23 @@ def clients(task: Task) -> Table | str:
     if not found:
         return "Client models were not scored; --score-clients does it."
     noisy = any(each.mislabelled for each in found)
-    names, sites = [each.name for each in task.standings], task.runs[0].clients
+    shown = numbers.on_one_split(task)
+    names, sites = [each.name for each in task.standings], shown[0].clients
     heading = ["client", "samples", "classes", *(["wrong labels %"] if noisy else []), *names]
     rows = []
     for each in found[:MOST_CLIENTS]:
         site = sites[each.client] if each.client < len(sites) else str(each.client)
-        row: list[Cell | str] = [site, _count(each.samples), _count(each.classes)]
+        row: list[Cell | str] = [site, counted(each.samples), counted(each.classes)]
         row += [percent(each.mislabelled, digits=0)] if noisy else []
         for name in names:
             lacking = each.vacant[name]
             below = "" if lacking is None else f"vacant {percent(lacking, digits=0)}"
-            row.append(Cell(percent(each.accuracy[name], digits=1), below, _share(each.accuracy[name])))
+            row.append(Cell(percent(each.accuracy[name], digits=1), below, shade(each.accuracy[name])))
         rows.append(row)
-    left_out = len(found) - len(rows)
-    return Table(heading, rows, f"{left_out:,} clients that did better are left out." if left_out else "")
+    told = [f"{left_out:,} clients that did better are left out."] if (left_out := len(found) - len(rows)) else []
+    if len({each.pair[1] for each in task.runs}) > 1:
+        told.append(f"Seeds differ in who holds what; these are the clients of seed {shown[0].seed}.")
+    return Table(heading, rows, " ".join(told))
 
 
 def confusions(task: Task) -> list[dict[str, Any]]:
@@ -256,20 +175,12 @@ def _confusion(table: list[list[int]], names: Sequence[str]) -> dict[str, Any]:
         title="Mistaken most often",
     )
     if len(table) > LARGEST_TABLE:
-        return {"image": drawings.heat(table), "tables": [most]}
+        return {"image": drawings.confusion(table, names), "tables": [most]}
     rows: list[list[Cell | str]] = [
         [names[y], *(Cell(f"{n:,}" if n else "·", shade=n / max(sum(row), 1) if n else None) for n in row)]
         for y, row in enumerate(table)
     ]
     return {"image": None, "tables": [Table(["true \\ taken for", *names], rows)]}
-
-
-def _shaded(share: float | None, digits: int = 2) -> Cell:
-    return Cell(percent(share, digits=digits), shade=_share(share))
-
-
-def _count(count: int | None) -> str:
-    return "–" if count is None else f"{count:,}"
 
 
 # ---- data, detection, cost, and how to run it again -----------------------------------------------------------------
@@ -292,29 +203,51 @@ def partitions(runs: Sequence[Loaded]) -> list[dict[str, str]]:
     return list(shown.values())
 
 
-def detections(runs: Sequence[Loaded]) -> list[dict[str, Any]]:
-    """Who has noisy labels, of each run that looked for them."""
-    looked = [each for each in runs if detection.doors(each.run)]
-    found = [(each, detection.detect(each.run)) for each in looked]
-    return [
-        {
-            "title": f"{called(each)}: {detection_page.headline(one)}",
-            "found": detection_page.context(one) if place < MOST_DETECTIONS else None,
-            "command": shlex.join(["fedskew", "detect", str(each.path)]),
-        }
-        for place, (each, one) in enumerate(found)
-    ]
+@dataclass(frozen=True)
+class _Looked:
+    """A detection, which stays the same as long as no other has come."""
+
+    path: Path
+    started: str | None
+    doors: int
+    found: detection.Detection = field(compare=False)
 
 
-def costs(runs: Sequence[Loaded]) -> Table:
-    heading = ["run", "best %", "in round", "last %", "rounds", "time", "per round", "up", "per round", "down"]
+@lru_cache(maxsize=4 * MOST_DETECTIONS)
+def _picture(looked: _Looked) -> str:
+    """Slow to draw, and the same in every round until the next detection."""
+    return detection_page.inline(looked.found)
+
+
+def detections(runs: Sequence[Loaded], *, drawn: bool = True) -> list[dict[str, Any]]:
+    """Who has noisy labels, of each run that looked for them; in full for the first ones if they are to be drawn."""
+    told: list[dict[str, Any]] = []
+    for each in runs:
+        if doors := len(detection.doors(each.run)):
+            looked = _Looked(each.path, each.run.header.get("started"), doors, detection.detect(each.run))
+            whole = drawn and len(told) < MOST_DETECTIONS
+            told.append(
+                {
+                    "title": f"{called(each)}: {detection_page.headline(looked.found)}",
+                    "found": detection_page.context(looked.found, _picture(looked)) if whole else None,
+                    "command": shlex.join(["fedskew", "detect", str(each.path)]),
+                }
+            )
+    return told
+
+
+def costs(task: Task) -> Table:
+    measures = task.measures
+    others = [f"{measure} %" for measure in measures[1:]]
+    heading = ["run", "seed", "best %", "in round", *others, "rounds", "time", "per round", "up", "per round", "down"]
     heading += ["per round", "state"]
     rows = []
-    for each in runs:
+    for each in task.runs:
         count, spent, traffic = len(each.run.rounds), tables.seconds(each.run), tables.traffic(each.run)
-        reached, rounds = numbers.scores(each.run), max(count, 1)
-        at = "–" if reached.best_round is None else f"{reached.best_round + 1:,}"
-        row = [called(each), percent(reached.best), at, percent(reached.last)]
+        best_round, rounds = record.summary(each.run.rounds)["best_round"], max(count, 1)
+        reached = [percent(numbers.score(each.run, measure)) for measure in measures]
+        at = "–" if best_round is None else f"{best_round + 1:,}"
+        row = [each.short, "–" if each.seed is None else str(each.seed), reached[0], at, *reached[1:]]
         row += [f"{count:,}", tables.duration(spent), tables.duration(spent / rounds)]
         for way in ("up", "down"):
             row += [tables.size(traffic[way]), tables.size(traffic[way] / rounds)]
@@ -325,10 +258,7 @@ def costs(runs: Sequence[Loaded]) -> Table:
 def again(each: Loaded) -> dict[str, Any]:
     """The exact command, configuration, versions and digests."""
     header = each.run.header
-    command = header.get("command") or []
-    facts: dict[str, str] = {"folder": str(each.path)}
-    if command[:1] and command[0] in ("run", "compare", "resume"):
-        facts["command"] = shlex.join(["fedskew", *command])
+    facts = {"folder": str(each.path), **_started(header.get("command"))}
     facts |= {"started": header.get("started", "unknown"), "shards": header.get("shards", "unknown")}
     if started := header.get("model", {}).get("weights_sha256"):
         facts["weights_sha256 at the start"] = str(started)
@@ -336,7 +266,29 @@ def again(each: Loaded) -> dict[str, Any]:
     facts |= {f"checksum of {name}": value for name, value in header.get("checksums", {}).items()}
     facts |= {f"version of {name}": value or "unknown" for name, value in header.get("versions", {}).items()}
     facts |= {name: str(value) for name, value in header.get("hardware", {}).items()}
-    return {"title": called(each), "facts": facts, "config": json.dumps(each.config, indent=2)}
+    return {"title": called(each), "facts": facts, "config": _config(each)}
+
+
+def _started(words: Sequence[str] | None) -> dict[str, str]:
+    """By a command of ours, or by a script that has the same arguments."""
+    if words is None:
+        return {}
+    own = list(words)
+    while own and own[0].startswith("--import"):
+        own = own[1 if "=" in own[0] else 2 :]
+    if own and own[0] in TRAINING:
+        return {"command": shlex.join(["fedskew", *words])}
+    return {"started by": f"a script: {shlex.join(words)}" if words else "a script"}
+
+
+def _config(each: Loaded) -> str:
+    """As --config reads it; as it is written in the record if this version knows other settings."""
+    if not each.config:
+        return "unknown"
+    try:
+        return configuration.dumps(configuration.from_dict(each.config))
+    except UserError:
+        return json.dumps(each.config, indent=2)
 
 
 # ---- all of them ----------------------------------------------------------------------------------------------------
@@ -351,14 +303,23 @@ PANELS: dict[str, tuple[str, Callable[[Sequence[Loaded], Sequence[Task]], dict[s
     "setting": (
         "What was run, and on what",
         lambda runs, tasks: {
-            "notes": notes(runs),
-            "facts_": setting(runs[0]) | privacy(runs),
-            "tasks": [task.title for task in tasks],
+            "notes": notes(runs, tasks),
+            "tasks": [(each.title, setting(each)) for each in tasks],
+            "claims": privacy(runs),
         },
     ),
     "verdict": (
         "Which method wins",
-        _per_task(lambda task: {"says": [verdict(task, "best"), verdict(task, "last")], "table": standings(task)}),
+        lambda runs, tasks: {
+            "tasks": [
+                (
+                    each.title,
+                    {"says": [verdict.says(each, one) for one in each.measures], "table": verdict.standings(each)},
+                )
+                for each in tasks
+            ],
+            "footnote": verdict.FOOTNOTE,
+        },
     ),
     "curves": (
         "How it got there",
@@ -370,6 +331,6 @@ PANELS: dict[str, tuple[str, Callable[[Sequence[Loaded], Sequence[Task]], dict[s
     "confusion": ("What is taken for what", _per_task(confusions)),
     "partition": ("Who holds what", lambda runs, tasks: {"splits": partitions(runs)}),
     "detection": ("Whose labels are wrong", lambda runs, tasks: {"detections": detections(runs)}),
-    "cost": ("What each run reached, and what it cost", lambda runs, tasks: {"made": costs(runs)}),
+    "cost": ("What each run reached, and what it cost", _per_task(costs)),
     "again": ("Everything needed to run it again", lambda runs, tasks: {"runs": [again(each) for each in runs]}),
 }

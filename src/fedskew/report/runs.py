@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedskew import names, record
-from fedskew.config import RunConfig
 from fedskew.errors import UserError
+from fedskew.report import task
 from fedskew.report.comparison import held
 
 #: settings that change neither the method nor its task
@@ -21,11 +21,13 @@ _ASIDE = (
 
 @dataclass(frozen=True)
 class Loaded:
-    """A record, where it was read, and what it is called among the others."""
+    """A record, where it was read, the task that it is on, and what it is called: among all, and on its task."""
 
     path: Path
     run: record.Run
+    task: str
     name: str
+    short: str
 
     @property
     def config(self) -> dict[str, Any]:
@@ -34,6 +36,16 @@ class Loaded:
     @property
     def seed(self) -> int | None:
         return self.config.get("seed")
+
+    @property
+    def pair(self) -> tuple[int | None, str | None]:
+        """What is the same in runs that are compared one by one: the seed, and who holds what."""
+        return self.seed, self.run.header.get("shards")
+
+    @property
+    def held_back(self) -> bool:
+        """Whether it was scored on samples held back from training, not on the test set."""
+        return task.settings(self.run).get("evaluate.validation") is not None
 
     @property
     def clients(self) -> list[str]:
@@ -58,15 +70,20 @@ def read(paths: Iterable[Path]) -> list[Loaded]:
     for path, run in found:
         if not run.header and path.is_file() and path.name != record.NAME:
             raise UserError(f"'{path}' is no record: its first line is no header; name a run folder or a {record.NAME}")
-    called = _names([run for _, run in found], [path for path, _ in found])
-    return [Loaded(path, run, name) for (path, run), name in zip(found, called, strict=True)]
+    titles = task.titles([run for _, run in found])
+    together = {title: [each for each, on in zip(found, titles, strict=True) if on == title] for title in titles}
+    short = {path: name for group in together.values() for (path, _), name in zip(group, _names(group), strict=True)}
+    return [
+        Loaded(path, run, title, f"{short[path]} on {title}" if len(together) > 1 else short[path], short[path])
+        for (path, run), title in zip(found, titles, strict=True)
+    ]
 
 
 def grouped(loaded: Iterable[Loaded]) -> dict[str, list[record.Run]]:
-    """Runs of one name together: they differ in nothing but their seeds."""
+    """Runs of a task that have one name together: they differ in nothing but their seeds."""
     groups: dict[str, list[record.Run]] = {}
     for each in loaded:
-        groups.setdefault(each.name, []).append(each.run)
+        groups.setdefault(each.short, []).append(each.run)
     return groups
 
 
@@ -82,29 +99,25 @@ def _meant(paths: Iterable[Path]) -> Iterator[Path]:
             continue
         inside = held(path)
         if not inside:
-            raise UserError(f"'{path}' holds no run: there is no {record.NAME} in it or in a folder inside it")
+            deeper = sorted({each.parent.parent for each in path.glob(f"*/*/{record.NAME}")})
+            hint = "; there are runs in " + " and ".join(f"'{each}'" for each in deeper) if deeper else ""
+            raise UserError(f"'{path}' holds no run: there is no {record.NAME} in it or in a folder inside it{hint}")
         yield from inside
 
 
-def _names(runs: Sequence[record.Run], paths: Sequence[Path]) -> list[str]:
+def _names(found: Sequence[tuple[Path, record.Run]]) -> list[str]:
     """The method, and every other setting in which some of these runs differ."""
-    today = dict(_flat(RunConfig().model_dump()))  # what older records do not mention was as the default is now
-    settings = [today | dict(_flat(config)) if (config := run.header.get("config")) else {} for run in runs]
-    for run, each in zip(runs, settings, strict=True):
+    told = []
+    for _, run in found:
+        each = {key: value for key, value in task.settings(run).items() if not key.startswith(_ASIDE)}
         if digest := run.header.get("model", {}).get("weights_file"):  # files of one name may differ
             each["model.weights"] = f"{each.get('model.weights')} {str(digest)[:8]}"
-    keys = sorted({key for each in settings for key in each if not key.startswith(_ASIDE)})
-    differing = [key for key in keys if len({repr(each.get(key)) for each in settings if each}) > 1]
-    called = []
-    for run, path, each in zip(runs, paths, settings, strict=True):
-        extra = [f"{key}={each[key]}" for key in differing if each.get(key) is not None]
-        called.append(", ".join([run.header.get("method") or path.name, *extra]))
-    return called
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+        told.append(each)
+    differing = task.differing([each for each in told if each])
+    return [
+        ", ".join(
+            [run.header.get("method") or path.name]
+            + [f"{key}={each[key]}" for key in differing if each.get(key) is not None]
+        )
+        for (path, run), each in zip(found, told, strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""Trackers get the record's numbers, each once. Their packages come with the extra `track`, not with `dev`."""
+"""Trackers get the record's numbers, each once. Their packages come with the extra `track`: `make test-track`."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def dots(counts: Counts, labels: Sequence[str], called: Sequence[str] = ()) -> s
         if upright:
             marks.append(_turned(x + 4, CELL * classes + 4, sites[k]))
         elif clients <= 20 or k % 5 == 0:
-            place = f'x="{x:g}" y="{CELL * classes + below - 18}"'
-            marks.append(f'<text {place} text-anchor="middle">{escape(sites[k])}</text>')
+            at = f'x="{x:g}" y="{CELL * classes + below - 18}"'
+            marks.append(f'<text {at} text-anchor="middle">{escape(sites[k])}</text>')
         marks += [
             f'<circle cx="{x:g}" cy="{CELL * c + CELL / 2:g}" r="{_radius(n / most):.1f}">'
             f"<title>client {escape(sites[k])}, class {escape(names[c])}: {n:,} samples</title></circle>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import log
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedskew.report.pictures import COLOURS, FAINT, INK, _add_key, _clean, _figure, _with_key, group_look, look, shape
 from fedskew.report.tables import GROUPS
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: as many names stand below an axis, of more every so many
 _MOST_TICKS = 30
-_UNGROUPED = {"facecolor": "#999999", "linewidth": 0}
+_UNGROUPED: dict[str, Any] = {"facecolor": "#999999", "linewidth": 0}
 
 #: values [rounds][classes], or [classes][classes]
 Matrix = Sequence[Sequence[float]]
@@ -96,7 +96,7 @@ def _draw_recalls(axes: Axes, values: Sequence[float], counts: Sequence[int] | N
 
 
 def _tick_classes(axes: Axes, way: Literal["x", "y"], classes: int) -> None:
-    every = 1 + (classes - 1) // _MOST_TICKS
+    every = next(step for step in (1, 2, 5, 10, 20, 50, 10**9) if classes <= _MOST_TICKS * step)
     axis = axes.xaxis if way == "x" else axes.yaxis
     axis.set_ticks(range(0, classes, every))
     axis.set_tick_params(labelsize=9 if classes <= 20 else 7)

@@ -62,4 +62,4 @@ def _draw_rates(axes: Axes, noise: Mapping[str, Any], called: Sequence[str]) -> 
     _clean(axes)
     name_clients(axes, len(clients), called)
     axes.grid(visible=False, axis="x")
-    axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper left")
+    axes.legend(frameon=False, fontsize=9, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fedskew import experiment, record
+from fedskew import experiment, record, run_folder
 from fedskew.cli import main
 from fedskew.config import RunConfig
 from fedskew.reproduce import cells, costs, one
@@ -219,6 +219,20 @@ def test_updates_among_records_are_taken_without_the_weights_they_began_with(fin
     ]  # its weights are nowhere, so the model is trained for fedntd alone
     tables = [(out / "fedvls/table12/smoke/table.csv").read_text() for out in (finished, tmp_path / "all")]
     assert tables[0] == tables[1]
+
+
+def test_a_table_that_tests_models_anew_does_not_take_records_without_them(tmp_path: Path) -> None:
+    preset = preset_of("fedvls/table14")
+    one.reproduce(preset, "smoke", Shelf(tmp_path / "first"), methods=["fpl"], name="inline")
+    (there,) = (tmp_path / "first" / "cells").iterdir()
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / record.NAME).write_bytes((there / record.NAME).read_bytes())
+    (tmp_path / "with" / run_folder.WEIGHTS).write_bytes((there / run_folder.WEIGHTS).read_bytes())
+    for name, trained in {"with": 0, "without": 1}.items():
+        shelf = Shelf(tmp_path / f"again {name}", (tmp_path / name,))
+        one.reproduce(preset, "smoke", shelf, methods=["fpl"], name="inline")
+        assert len(list(shelf.out.rglob(record.NAME))) == trained
 
 
 def command(*words: str) -> str:

@@ -155,10 +155,19 @@ def _config_of(path: Path) -> RunConfig | None:
 
 
 def run(
-    cells: Sequence[Cell], shelf: Shelf, *, jobs: int = 1, tell: Tell | None = None, done: Done | None = None
+    cells: Sequence[Cell],
+    shelf: Shelf,
+    *,
+    weights: bool = False,
+    jobs: int = 1,
+    tell: Tell | None = None,
+    done: Done | None = None,
 ) -> dict[Path, Path]:
-    """Train what is missing, and say where all runs are. What runs begin with is trained before them."""
-    found = shelf.finished(cells)
+    """Train what is missing, and say where all runs are. What runs begin with is trained before them.
+
+    With `weights`, a record from elsewhere without its model is not enough.
+    """
+    found = shelf.finished(cells, weights=weights)
     missing = {place: cell for cell in cells if (place := shelf.place(cell)) not in found}
     starts = _starts(shelf, cells)
     # of what is finished the record is enough; what is still to begin with a model needs its weights

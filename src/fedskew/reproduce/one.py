@@ -62,7 +62,8 @@ def reproduce(
         return _still(preset, scale, shelf.out)
     folder = shelf.out / preset.id / scale
     groups = wanted(preset, scale, methods, seeds, **engine)
-    found = running.run([cell for group in groups for cell in group], shelf, jobs=jobs, tell=tell, done=done)
+    cells, weighed = [cell for group in groups for cell in group], preset.shows == "domains"
+    found = running.run(cells, shelf, weights=weighed, jobs=jobs, tell=tell, done=done)
     ran = [_ran(group, shelf, found, FITS[scale]) for group in groups]
     measured = measure.measured(preset, ran)
     numbers = sheet.numbers(preset, measured)

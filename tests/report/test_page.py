@@ -121,13 +121,17 @@ def test_notes_on_the_data_are_shown_for_every_task(tmp_path: Path) -> None:
         assert "scored on 6 samples held back" in text
 
 
-def test_where_runs_of_a_task_differ_the_setting_says_all_that_there_is(tmp_path: Path) -> None:
+def test_where_runs_of_a_task_differ_the_setting_says_so(tmp_path: Path) -> None:
     for lr in (0.1, 0.5):
         fakes.write(tmp_path / str(lr), [0.5], config={"local": {"lr": lr}})
     facts = panels.setting(numbers.tasks(runs.read([tmp_path]))[0])
     one, other = facts["local work"].split("; or ")
     assert "rate 0.1" in one and "rate 0.5" in other
     assert facts["rounds"] == "3, 2 clients in each"
+    for lr in (0.2, 0.3, 0.4):
+        fakes.write(tmp_path / str(lr), [0.5], config={"local": {"lr": lr}})
+    facts = panels.setting(numbers.tasks(runs.read([tmp_path]))[0])
+    assert facts["local work"].endswith("; or others, which the runs' names tell")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from fedskew.report.runs import Loaded
 from fedskew.report.task import settings, split
 
 MOST_PARTITIONS, MOST_DETECTIONS, MOST_CLIENTS, MOST_CONFUSIONS = 6, 6, 100, 12
+MOST_SETTINGS = 4
 LARGEST_TABLE = 25
 TOP = 15
 #: the commands that make records
@@ -53,7 +54,7 @@ def notes(runs: Sequence[Loaded], tasks: Sequence[Task]) -> list[str]:
 
 
 def setting(each: Task) -> dict[str, str]:
-    """What was run on what, in words; where runs differ, all that there is."""
+    """What was run on what, in words, and in other words where runs differ."""
     known = [run for run in each.runs if run.config and {"data", "model"} <= run.run.header.keys()]
     if not known:
         return {"setting": "unknown: the record does not say"}
@@ -61,7 +62,12 @@ def setting(each: Task) -> dict[str, str]:
     for run in known:
         for name, value in _facts(run).items():
             told.setdefault(name, {})[value] = None
-    return {name: "; or ".join(values) for name, values in told.items()}
+    return {name: _any_of(list(values)) for name, values in told.items()}
+
+
+def _any_of(values: Sequence[str]) -> str:
+    others = ["others, which the runs' names tell"] if len(values) > MOST_SETTINGS else []
+    return "; or ".join([*values[:MOST_SETTINGS], *others])
 
 
 def _facts(each: Loaded) -> dict[str, str]:

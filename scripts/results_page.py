@@ -41,8 +41,6 @@ from fedskew.reproduce.sheet import Number
 #: Mixtures that a detection is judged by; the paper fits 10,000.
 FITS = 1_000
 NOT_RUN = "Not run yet"
-#: Tasks of our own, with the paper's partition and optimiser.
-STAND_INS = ("ham10000", "cifar10n")
 #: Pictures of runs that are tables elsewhere.
 DRAWN = ("curves", "histograms")
 
@@ -80,7 +78,7 @@ def protocol(entry: Entry) -> str:
     """What was run, from the configurations themselves, and where that is not what the paper did."""
     cells = [group[0] for group in entry.groups()]
     said = [f"{entry.preset.paper}.", *settings(cells), entry.preset.note]
-    if any(task.startswith(STAND_INS) for task in entry.preset.tasks):
+    if entry.preset.stand_ins:
         said.append("A stand-in: the paper's partition and optimiser on other data.")
     elif entry.scale == "paper":
         said += entry.preset.deviations

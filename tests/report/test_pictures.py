@@ -96,6 +96,14 @@ def test_tasks_stand_below_each_other_under_one_key() -> None:
     figure = pictures.comparisons(tasks)
     assert len(figure.axes) == 6 and names(figure) == ["fedavg", "fedvls"]
     assert [axes.get_title() for axes in figure.axes[::2]] == ["same title"] * 3
+    bare = {"fedavg": [fakes.run([0.5])]}
+    mixed = pictures.comparisons([*tasks[:1], pictures.Compared("bare", bare, tables.comparison(bare), None)])
+    assert len(mixed.axes) == 3  # there are no bars where no client was scored
+
+
+def test_a_single_round_has_no_fractions_beside_it() -> None:
+    (axes,) = pictures.curves({"": {"fedavg": [fakes.run([0.5])]}}).axes
+    assert [tick for tick in axes.get_xticks() if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]] == [1]
 
 
 def test_small_pictures_are_small(tmp_path: Path) -> None:

@@ -110,7 +110,10 @@ def comparisons(tasks: Sequence[Compared]) -> Figure:
         _draw_curves(left, task.groups, looks, task.target)
         left.set_title(task.title, fontsize=10, color=INK)
         for axes in right:
-            _draw_bars(axes, task.rows)
+            if has_client_scores(task.rows):
+                _draw_bars(axes, task.rows)
+            else:
+                figure.delaxes(axes)
     _add_key(figure, looks, _absent(task.groups for task in tasks))
     return figure
 
@@ -276,6 +279,8 @@ def _begins_without_model(run: Ran) -> bool:
 
 
 def _draw_curves(axes: Axes, groups: Groups, looks: Looks, target: float | None = None) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     absent = _without_curve(groups)
     for number, (name, runs) in enumerate(groups.items()):
         at = _accuracies(runs)
@@ -301,7 +306,7 @@ def _draw_curves(axes: Axes, groups: Groups, looks: Looks, target: float | None 
         )  # fmt: skip
     axes.set_xlabel("round")
     axes.set_ylabel(ACCURACY)
-    axes.locator_params("x", integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))  # there is no half a round
     _clean(axes)
 
 
@@ -322,7 +327,7 @@ def _draw_bars(axes: Axes, rows: Sequence[Row]) -> None:
         bars = axes.bar(places, heights, wide * 0.94, label=group, **group_look(number))
         texts = ["–" if row[group] is None else f"{100 * row[group]:.0f}" for row in rows]
         axes.bar_label(bars, texts, padding=1.5, fontsize=8, color=INK)
-    names = [row["method"].replace("(", "\n(").replace("+", "\n+") for row in rows]
+    names = [row["method"].replace("(", "\n(").replace("+", "\n+").replace(", ", ",\n") for row in rows]
     axes.set_xticks(range(len(rows)), names)
     axes.set_ylabel("accuracy of client models, %")
     axes.set_ylim(0, 120)

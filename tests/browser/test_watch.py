@@ -59,8 +59,9 @@ def test_a_run_is_followed_through_kill_and_resume(
 ) -> None:
     monkeypatch.setattr(watch, "HOLD", 2.0)
     folder = tmp_path / "run"
-    small = ("--engine", "inline", "--clients", 4, "--per-round", 2, "--epochs", 1, "--rounds", ROUNDS)
-    running = begin(nursery, "run", "--out", folder, *small)
+    # of a tenth of a second or more, so that what is left after the kill takes longer than a few looks of the page
+    rounds = ("--engine", "inline", "--clients", 4, "--per-round", 2, "--epochs", 10, "--rounds", ROUNDS)
+    running = begin(nursery, "run", "--out", folder, *rounds)
     deadline = time.monotonic() + PATIENCE
     while not (folder / record.NAME).exists():
         assert time.monotonic() < deadline
@@ -73,8 +74,8 @@ def test_a_run_is_followed_through_kill_and_resume(
             page.open(server.address)
             page.until(f"{STATE} === 'running' && {LAST} >= 2 && document.querySelector('#chart .line')")
             page.read("window.mark = 1")  # which a reload would take away
-            said, rounds = page.read(SPOKEN), page.read(LAST)
-            page.until(f"{LAST} > {rounds}")
+            said, shown = page.read(SPOKEN), page.read(LAST)
+            page.until(f"{LAST} > {shown}")
             assert page.read(SPOKEN) == said, "rounds are not read aloud"
             os.kill(running, signal.SIGKILL)
             page.until(f"{STATE} === 'dead'")
@@ -87,9 +88,9 @@ def test_a_run_is_followed_through_kill_and_resume(
 
             found = record.read(folder)
             page.hover("#chart", 0.999)
-            shown = page.text("#tip").split()
-            assert shown[:2] == ["round", str(ROUNDS)]
-            assert shown[-2:] == [f"{100 * found.rounds[-1]['accuracy']:.2f}", "%"]
+            tip = page.text("#tip").split()
+            assert tip[:2] == ["round", str(ROUNDS)]
+            assert tip[-2:] == [f"{100 * found.rounds[-1]['accuracy']:.2f}", "%"]
             assert f"{100 * max(line['accuracy'] for line in found.rounds):.2f}" in page.text("#verdict")
             assert page.read("window.mark") == 1
             assert page.complaints == []

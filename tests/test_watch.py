@@ -143,6 +143,11 @@ def test_states_are_told_in_words(folder: Path) -> None:
     assert f"go on with: fedskew resume {folder}</li>" in told
 
 
+def test_rounds_beside_those_asked_for_do_not_count(tmp_path: Path) -> None:
+    folder = fakes.write(tmp_path / "run", [0.25] * 5, end=False, counted=False)
+    assert "0 of 3 rounds" in watch.Watched([folder]).look().states
+
+
 def test_how_to_go_on_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
     folder = fakes.write(tmp_path / "my run", [0.25], end=False)
     told = html.unescape(watch.Watched([folder]).look().states)

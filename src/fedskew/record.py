@@ -97,7 +97,7 @@ def read(path: str | Path) -> Run:
     except OSError as error:
         raise UserError(f"record '{path}' cannot be read: {error.strerror}") from None
     *whole, tail = content.split(b"\n")
-    lines: dict[str, list[dict[str, Any]]] = {"header": [], "round": [], "door": [], "end": []}
+    lines: dict[str, list[dict[str, Any]]] = {"header": [], "round": [], "door": [], "end": [], "extended": []}
     note = None
     for number, text in enumerate(whole, 1):
         line = _decode(text)
@@ -109,6 +109,9 @@ def read(path: str | Path) -> Run:
         if tail or not whole:
             note = f"record '{path}' ends in the middle of line {len(whole) + 1}; read up to there"
     header = lines["header"][0] if lines["header"] else {}
+    for line in lines["extended"]:  # rounds were added after the header was written
+        if "config" in header and "rounds" in line:
+            header = header | {"config": header["config"] | {"rounds": line["rounds"]}}
     if header.get("schema", SCHEMA) != SCHEMA:
         raise UserError(f"record '{path}' has schema {header['schema']}; this version of fedskew reads schema {SCHEMA}")
     return Run(header, lines["round"], lines["door"], lines["end"][-1] if lines["end"] else None, note)

@@ -36,8 +36,6 @@ class Range:
 
     def draw(self, rng: np.random.Generator, whole: bool) -> float:
         """One number, to four digits so that it can be written down."""
-        if whole and not self.log:
-            return int(rng.integers(int(self.low), int(self.high), endpoint=True))
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         drawn = rng.uniform(low, high)
         drawn = math.exp(drawn) if self.log else drawn
@@ -50,7 +48,7 @@ class Axis:
 
     name: str
     piece: int | None
-    values: tuple[Any, ...] | Range
+    values: Sequence[Any] | Range
     whole: bool
 
     @property
@@ -62,7 +60,7 @@ class Axis:
     def draw(self, rng: np.random.Generator) -> Any:
         if isinstance(self.values, Range):
             return self.values.draw(rng, self.whole)
-        return self.values[rng.integers(len(self.values))]
+        return self.values[int(rng.integers(len(self.values)))]
 
 
 @dataclass(frozen=True)
@@ -201,9 +199,11 @@ def _value(text: str) -> Any:
     for kind in (int, float):
         try:
             number = kind(text)
+            return number if math.isfinite(number) else text
         except ValueError:
             continue
-        return number if math.isfinite(number) else text
+        except OverflowError:  # more digits than any number has use for
+            return text
     return text
 
 
@@ -240,12 +240,12 @@ def _axes(pieces: Mapping[str, Pieces], grids: Sequence[_Grid], base: RunConfig)
 
 
 def _axis(grid: _Grid, name: str, pieces: Pieces, piece: int | None, base: RunConfig) -> Axis:
-    values = grid.values
+    values: Sequence[Any] | Range = grid.values
     ends = (values.low, values.high) if isinstance(values, Range) else ()
     integers = bool(ends) and all(isinstance(end, int) for end in ends)
     whole = integers and (_is_whole(base, name) if piece is None else _takes_whole(pieces[piece][0], name))
     if isinstance(values, Range) and whole and not values.log:
-        values = tuple(range(int(values.low), int(values.high) + 1))
+        values = range(int(values.low), int(values.high) + 1)
     return Axis(name, piece, values, whole)
 
 

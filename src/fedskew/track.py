@@ -20,6 +20,8 @@ from fedskew.errors import UserError, nearest
 
 Progress = Callable[[dict[str, Any]], None]
 NONE = "none"
+#: lists of clients, which may be as many as classes
+_WHO = ("asked", "clients_asked", "late")
 
 
 class Sink(Protocol):
@@ -268,7 +270,7 @@ def numbers(line: Mapping[str, Any], labels: Sequence[str] = ()) -> dict[str, fl
     for name, value in _leaves(line, "/"):
         if _is_number(value) and name != "round":
             found[name] = float(value)
-        elif isinstance(value, list) and len(value) == len(labels) and name != "asked" and all(map(_is_number, value)):
+        elif isinstance(value, list) and len(value) == len(labels) and name not in _WHO and all(map(_is_number, value)):
             # Trackers make folders of slashes and refuse other signs; the class's number keeps names apart.
             short = [re.sub(r"[^\w .-]", "_", label) for label in labels]
             found |= {f"{name}/{c} {short[c]}": float(share) for c, share in enumerate(value)}

@@ -124,9 +124,9 @@ def _states(loaded: Sequence[Loaded]) -> str:
     told = []
     for each in loaded:
         changed = _stamp(_file(each.path))[0] / 1e9
-        now, rounds = state(each, time.time() - changed), len(each.run.rounds)
+        now = state(each, time.time() - changed)
         spent = tables.duration(tables.seconds(each.run))
-        says = f"{rounds:,} of {each.config.get('rounds', 'unknown')} rounds in {spent}"
+        says = f"{each.done} in {spent}"
         since = time.strftime("%H:%M:%S", time.localtime(changed))
         resume = shlex.join(("fedskew", "resume", str(each.path)))
         after = {

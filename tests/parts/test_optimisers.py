@@ -10,14 +10,29 @@ from fedskew.parts.protocol import Optimiser
 from fedskew.types import Round, Tree
 
 
-def _both(ours: Optimiser, theirs: Any, steps: int = 20, lr: float = 0.05) -> tuple[Tree, list[torch.Tensor]]:
+def _both(
+    ours: Optimiser,
+    theirs: Any,
+    weights_last: bool = False,
+    grads_last: bool = False,
+    steps: int = 20,
+    lr: float = 0.05,
+) -> tuple[Tree, list[torch.Tensor]]:
+    """The same steps by ours and by theirs; ours with channels of weights, or of gradients, last in memory."""
+
+    def laid(tensor: torch.Tensor, last: bool) -> torch.Tensor:
+        return tensor.contiguous(memory_format=torch.channels_last) if last and tensor.dim() == 4 else tensor
+
     rng = torch.Generator().manual_seed(0)
-    weights = {"a": torch.randn(7, 3, generator=rng), "b": torch.randn(5, generator=rng)}
+    shapes = {"a": (7, 3), "b": (5,), "c": (6, 3, 5, 5)}
+    weights = {name: laid(torch.randn(shape, generator=rng), weights_last) for name, shape in shapes.items()}
     parameters = [torch.nn.Parameter(t.clone()) for t in weights.values()]
     reference, state = theirs(parameters), ours.start(weights)
     for _ in range(steps):
         grads = {name: torch.randn(t.shape, generator=rng) for name, t in weights.items()}
-        ours.step(weights, grads, state, lr)
+        given = {name: laid(t, grads_last) for name, t in grads.items()}
+        ours.step(weights, given, state, lr)
+        assert all(torch.equal(given[name], t) for name, t in grads.items()), "a gradient was written into"
         for parameter, grad in zip(parameters, grads.values(), strict=True):
             parameter.grad = grad.clone()
         reference.step()
@@ -28,15 +43,29 @@ def _both(ours: Optimiser, theirs: Any, steps: int = 20, lr: float = 0.05) -> tu
 def test_sgd_is_that_of_torch_bit_for_bit(momentum: float, weight_decay: float) -> None:
     ours, theirs = _both(
         SGD(0.05, momentum, weight_decay),
-        lambda p: torch.optim.SGD(p, 0.05, momentum=momentum, weight_decay=weight_decay),
+        lambda p: torch.optim.SGD(p, 0.05, momentum=momentum, weight_decay=weight_decay, fused=True),
     )
     assert all(torch.equal(a, b) for a, b in zip(ours.values(), theirs, strict=True))
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
-def test_adam_is_that_of_torch(weight_decay: float) -> None:
-    ours, theirs = _both(Adam(0.05, weight_decay), lambda p: torch.optim.Adam(p, 0.05, weight_decay=weight_decay))
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours.values(), theirs, strict=True))
+def test_adam_is_that_of_torch_bit_for_bit(weight_decay: float) -> None:
+    ours, theirs = _both(
+        Adam(0.05, weight_decay), lambda p: torch.optim.Adam(p, 0.05, weight_decay=weight_decay, fused=True)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(ours.values(), theirs, strict=True))
+
+
+@pytest.mark.parametrize(("weights_last", "grads_last"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_the_layout_of_memory_does_not_matter(kind: str, weights_last: bool, grads_last: bool) -> None:
+    """Against torch's plain loop over parameters, which takes numbers by their place and not as they lie."""
+    ours, theirs = {
+        "SGD": (SGD(0.05, 0.9, 0.01), lambda p: torch.optim.SGD(p, 0.05, 0.9, weight_decay=0.01, foreach=False)),
+        "Adam": (Adam(0.05, 0.01), lambda p: torch.optim.Adam(p, 0.05, weight_decay=0.01, foreach=False)),
+    }[kind]
+    got, expected = _both(ours, theirs, weights_last, grads_last)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(got.values(), expected, strict=True))
 
 
 def test_rates_decay_with_counted_rounds() -> None:

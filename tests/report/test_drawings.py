@@ -14,7 +14,7 @@ from fedskew.report import drawings
 def pixels(address: str) -> np.ndarray:
     kind, content = address.split(",", 1)
     assert kind == "data:image/png;base64"
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("RGBA"))
 
 
 def test_a_heat_map_has_one_pixel_a_cell_and_nothing_where_nothing_is() -> None:

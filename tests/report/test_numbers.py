@@ -169,6 +169,25 @@ def test_seeds_are_paired_on_the_same_split_only(tmp_path: Path) -> None:
     assert len(found.notes) == 1 and "seed 2 has 2 different splits of the data" in found.notes[0]
 
 
+def test_splits_of_one_seed_are_one_seed_in_a_test(tmp_path: Path) -> None:
+    for split in range(3):
+        for method, share in (("one", 0.5), ("two", 0.6 + split / 100)):
+            fakes.write(tmp_path / f"{method}-{split}", [share], method, told={"shards": f"split {split}"})
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    # 0.10, 0.11 and 0.12 apart: 0.11 on the one seed
+    assert found.standings[1].behind["best"] == numbers.Difference(pytest.approx(-0.11), 1, None)
+    assert "No test is possible below three common seeds" in verdict.says(found, "best")
+
+
+def test_one_score_of_two_seeds_has_no_deviation(tmp_path: Path) -> None:
+    fakes.write(tmp_path / "scored", [0.5])
+    fakes.write(tmp_path / "not yet", [None], seed=1)
+    fakes.write(tmp_path / "other", [None], "fedprox")
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    best = {cells(row)[0]: cells(row)[1:4] for row in verdict.standings(found).rows}
+    assert best["fedavg"] == ["1 of 2", "50.00", "–"], "nor does it win against nobody"
+
+
 def test_where_classes_are_scored_unequally_balanced_accuracy_has_its_own_winner(tmp_path: Path) -> None:
     fakes.write(tmp_path / "plain", [0.7, 0.69], method="plain", balanced_accuracy=0.2)
     fakes.write(tmp_path / "fair", [0.55, 0.5], method="fair", balanced_accuracy=0.425)

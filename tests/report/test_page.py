@@ -131,7 +131,19 @@ def test_where_runs_of_a_task_differ_the_setting_says_so(tmp_path: Path) -> None
     for lr in (0.2, 0.3, 0.4):
         fakes.write(tmp_path / str(lr), [0.5], config={"local": {"lr": lr}})
     facts = panels.setting(numbers.tasks(runs.read([tmp_path]))[0])
-    assert facts["local work"].endswith("; or others, which the runs' names tell")
+    assert facts["local work"].endswith("; or others")
+
+
+def test_a_coordinator_says_that_it_does_not_know_the_samples(tmp_path: Path) -> None:
+    nothing = {"counts": [[0, 0, 0], [0, 0, 0]], "checksums": {}}
+    for method in ("fedavg", "fedprox"):
+        fakes.write(tmp_path / method, [0.5], method, told=nothing)
+    loaded = runs.read([tmp_path])
+    for text in (words(page.html(loaded)), page.markdown(loaded)):
+        assert "toy <b>: samples that only the sites know, 3 classes" in unescape(text)
+        assert "without checksums nobody knows whether these runs had the same data" in text
+        assert "0 to 0 samples" not in text
+    assert "clients that tell nobody" in words(page.html(loaded))
 
 
 @pytest.mark.parametrize(
@@ -142,6 +154,7 @@ def test_where_runs_of_a_task_differ_the_setting_says_so(tmp_path: Path) -> None
         (["--import", "mine", "run"], ("command", "fedskew --import mine run")),
         (["--import=mine", "compare"], ("command", "fedskew --import=mine compare")),
         (["--results", "results"], ("started by", "a script: --results results")),
+        (["coordinator", "--address", "127.0.0.1:9"], ("started by", "fedskew federation run")),
         ([], ("started by", "a script")),
     ],
 )

@@ -20,6 +20,22 @@ def test_other_differences_are_part_of_the_name(tmp_path: Path) -> None:
     assert [each.name for each in runs.read(paths)] == ["fedavg, local.lr=0.1", "fedavg, local.lr=0.5"]
 
 
+def test_who_computes_is_not(tmp_path: Path) -> None:
+    paths = [fakes.write(tmp_path / on, [0.5], config={"engine": {"device": on}}) for on in ("cpu", "cuda")]
+    assert [each.name for each in runs.read(paths)] == ["fedavg", "fedavg"]
+
+
+def test_rounds_that_were_added_count(tmp_path: Path) -> None:
+    folder = fakes.write(tmp_path / "run", [0.5] * 3, end=False)
+    writer = record.Writer.append_to(folder / record.NAME, (folder / record.NAME).stat().st_size)
+    writer.write("extended", rounds=6)
+    for line in fakes.lines([0.5] * 5)[3:]:
+        writer.write("round", **line)
+    writer.close()
+    (loaded,) = runs.read([folder])
+    assert loaded.state == "stopped after 5 of 6 rounds"
+
+
 def test_names_say_what_differs_on_the_same_task_and_which_task_it_is(tmp_path: Path) -> None:
     for alpha, epochs in ((0.1, 5), (0.1, 7), (0.5, 1)):
         fakes.write(tmp_path / f"{alpha}-{epochs}", [0.5], alpha=alpha, config={"local": {"epochs": epochs}})

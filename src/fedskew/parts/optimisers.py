@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from fedskew.parts.protocol import Optimiser
 from fedskew.types import Round, Tree
@@ -24,21 +24,17 @@ class SGD(Optimiser):
     def rate(self, round: Round) -> float:
         return self.lr * self.lr_decay**round.counted
 
-    def start(self, weights: Tree) -> list[Any]:
+    def start(self, weights: Tree) -> list[Tensor]:
         return []
 
-    def step(self, weights: Tree, grads: Tree, state: list[Any], lr: float) -> None:
-        w, g = list(weights.values()), list(grads.values())
-        if self.weight_decay:
-            g = list(torch._foreach_add(g, w, alpha=self.weight_decay))
-        if self.momentum:
-            if state:
-                torch._foreach_mul_(state, self.momentum)
-                torch._foreach_add_(state, g)
-            else:
-                state.extend(t.clone() for t in g)
-            g = state
-        torch._foreach_add_(w, g, alpha=-lr)
+    def step(self, weights: Tree, grads: Tree, state: list[Tensor], lr: float) -> None:
+        w, first = list(weights.values()), not state
+        if first and self.momentum:
+            state.extend(torch.empty_like(t) for t in w)
+        torch._fused_sgd_(
+            w, _laid_out_as(w, grads), state, weight_decay=self.weight_decay, momentum=self.momentum, lr=lr,
+            dampening=0.0, nesterov=False, maximize=False, is_first_step=first,
+        )  # fmt: skip
 
     def effective_steps(self, steps: int, lr: float, pull: float) -> float:
         """a_k of FedNova: with momentum rho, m <- rho m + 1; with a pull mu, a <- (1 - lr mu) a + m."""
@@ -65,23 +61,30 @@ class Adam(Optimiser):
     def rate(self, round: Round) -> float:
         return self.lr * self.lr_decay**round.counted
 
-    def start(self, weights: Tree) -> dict[str, Any]:
-        zeros = [torch.zeros_like(t) for t in weights.values()]
-        return {"step": 0, "m": zeros, "v": [t.clone() for t in zeros]}
+    def start(self, weights: Tree) -> dict[str, list[Tensor]]:
+        steps = [torch.zeros((), device=t.device) for t in weights.values()]
+        return {"steps": steps, "m": _zeros(weights), "v": _zeros(weights)}
 
-    def step(self, weights: Tree, grads: Tree, state: dict[str, Any], lr: float) -> None:
-        w, g = list(weights.values()), list(grads.values())
-        if self.weight_decay:
-            g = list(torch._foreach_add(g, w, alpha=self.weight_decay))
-        state["step"] += 1
-        torch._foreach_lerp_(state["m"], g, 1 - self.beta1)
-        torch._foreach_mul_(state["v"], self.beta2)
-        torch._foreach_addcmul_(state["v"], g, g, 1 - self.beta2)
-        root = torch._foreach_sqrt(state["v"])
-        torch._foreach_div_(root, math.sqrt(1 - self.beta2 ** state["step"]))
-        torch._foreach_add_(root, self.eps)
-        torch._foreach_addcdiv_(w, state["m"], root, -lr / (1 - self.beta1 ** state["step"]))
+    def step(self, weights: Tree, grads: Tree, state: dict[str, list[Tensor]], lr: float) -> None:
+        w = list(weights.values())
+        torch._foreach_add_(state["steps"], 1)
+        torch._fused_adam_(
+            w, _laid_out_as(w, grads), state["m"], state["v"], [], state["steps"], lr=lr, beta1=self.beta1,
+            beta2=self.beta2, weight_decay=self.weight_decay, eps=self.eps, amsgrad=False, maximize=False,
+        )  # fmt: skip
 
     def effective_steps(self, steps: int, lr: float, pull: float) -> float:
         del lr, pull
         return float(steps)
+
+
+def _laid_out_as(weights: list[Tensor], grads: Tree) -> list[Tensor]:
+    """Gradients whose numbers lie in memory as those of the weights do: fused steps go through both as they lie."""
+    return [
+        g if g.stride() == w.stride() else torch.empty_like(w).copy_(g)
+        for w, g in zip(weights, grads.values(), strict=True)
+    ]
+
+
+def _zeros(weights: Tree) -> list[Tensor]:
+    return [torch.zeros_like(t) for t in weights.values()]

@@ -191,6 +191,11 @@ def _undetected(run: record.Run) -> str:
     return f"the run of {method} {stands}, before its detection, which follows the warm-up; give it more rounds"
 
 
+def since(found: Detection, run: record.Run) -> Detection:
+    """The same detection, with the influence that clients had in the rounds of the run so far."""
+    return replace(found, influence=_influence(run, found.shown.round, len(found.clients)))
+
+
 def _influence(run: record.Run, since: int, clients: int) -> np.ndarray:
     counts = run.header.get("counts") or [[]] * clients
     samples = np.array([sum(row) for row in counts], dtype=np.float64)

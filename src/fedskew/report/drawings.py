@@ -165,10 +165,10 @@ def heat(table: Counts | np.ndarray) -> str:
     from PIL import Image
 
     counts = np.asarray(table, dtype=np.float64)
-    pixels = np.empty((*counts.shape, 4), np.uint8)
-    pixels[..., :3], pixels[..., 3] = BLUE, np.round(255 * _strength(counts, counts.max(initial=1)))
+    image = Image.fromarray(np.round(255 * _strength(counts, counts.max(initial=1))).astype(np.uint8))
+    image.putpalette(BLUE * 256)  # 256 times the same, each as opaque as its number
     drawn = io.BytesIO()
-    Image.fromarray(pixels).save(drawn, "PNG", optimize=True)
+    image.save(drawn, "PNG", transparency=bytes(range(256)))
     return "data:image/png;base64," + base64.b64encode(drawn.getvalue()).decode()
 
 

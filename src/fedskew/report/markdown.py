@@ -58,7 +58,7 @@ def _confusion(tasks: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> Iter
             yield f"{each['title']}:\n"
             yield from (table.markdown() for table in each["tables"])
         if not made:
-            yield "No run has come to its end, where the confusion of the final model is written down.\n"
+            yield "No run has written down the confusion of its final model: none has ended, or with no single model.\n"
 
 
 def _detections(detections: Sequence[Mapping[str, Any]]) -> Iterator[str]:

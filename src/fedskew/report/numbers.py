@@ -202,6 +202,8 @@ class Task:
             for (seed, _), count in Counter(one.pair for one in each.runs).items():
                 if count > 1:
                     told.append(f"{each.runs[0].name}: seed {seed} has {count} runs, whose mean counts as one seed")
+        if len(self.runs) > 1 and not all(one.run.header.get("checksums") for one in self.runs):
+            told.append(f"{self.title}: without checksums nobody knows whether these runs had the same data")
         splits: dict[Any, set[Any]] = {}
         for one in self.runs:
             splits.setdefault(one.seed, set()).add(one.pair)
@@ -238,12 +240,22 @@ def _standings(runs: Sequence[Loaded]) -> list[Standing]:
     first = {measure: next(iter(_leaders(bare, measure)), None) for measure in MEASURES}
     full = [
         replace(each, behind={
-            measure: None if leader in (None, each) else difference(each.scores[measure], leader.scores[measure])
+            measure: None if leader in (None, each) else _apart(each.scores[measure], leader.scores[measure])
             for measure, leader in first.items()
         })
         for each in bare
     ]  # fmt: skip
     return sorted(full, key=lambda each: -each.mean("best"))
+
+
+def _apart(ours: Mapping[Pair, float | None], theirs: Mapping[Pair, float | None]) -> Difference | None:
+    """Their difference, in which a seed counts once, however many splits of it both have."""
+    both = [pair for pair in ours if ours[pair] is not None and theirs.get(pair) is not None]
+
+    def mean(scores: Mapping[Pair, Any]) -> dict[Any, float | None]:
+        return {seed: fmean(scores[pair] for pair in both if pair[0] == seed) for seed, _ in both}
+
+    return difference(mean(ours), mean(theirs))
 
 
 def _by_pair(runs: Sequence[Loaded], measure: Measure) -> dict[Pair, float | None]:

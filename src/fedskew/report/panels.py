@@ -66,7 +66,7 @@ def setting(each: Task) -> dict[str, str]:
 
 
 def _any_of(values: Sequence[str]) -> str:
-    others = ["others, which the runs' names tell"] if len(values) > MOST_SETTINGS else []
+    others = ["others"] if len(values) > MOST_SETTINGS else []
     return "; or ".join([*values[:MOST_SETTINGS], *others])
 
 
@@ -79,8 +79,9 @@ def _facts(each: Loaded) -> dict[str, str]:
         if each.held_back
         else f"and {data['test']:,} test samples"
     )
+    samples = "samples that only the sites know" if each.blind else f"{data['train']:,} training {scored}"
     facts = {
-        "data": f"{data['name']}: {data['train']:,} training {scored}, {len(data['labels'])} classes",
+        "data": f"{data['name']}: {samples}, {len(data['labels'])} classes",
         "about the data": "; ".join(data.get("notes", ())),
         "partition": f"{split(settings(each.run))}, {clients:,} clients",
         "rounds": f"{config['rounds']:,}, {config['per_round'] or clients:,} clients in each",
@@ -197,7 +198,8 @@ def partitions(runs: Sequence[Loaded]) -> list[dict[str, str]]:
     shown: dict[str, dict[str, str]] = {}
     for each in runs:
         header = each.run.header
-        if header.get("counts") and {"shards", "data"} <= header.keys() and header["shards"] not in shown:
+        told = header.get("counts") and not each.blind and {"shards", "data"} <= header.keys()
+        if told and header["shards"] not in shown:
             sizes, held = [sum(row) for row in header["counts"]], [sum(n > 0 for n in row) for row in header["counts"]]
             shown[header["shards"]] = {
                 "title": f"{header['data']['name']}, seed {each.seed}: {len(sizes):,} clients of {min(sizes):,} to "
@@ -216,26 +218,39 @@ class _Looked:
     path: Path
     started: str | None
     doors: int
-    found: detection.Detection = field(compare=False)
+    run: record.Run = field(compare=False)
+
+    @classmethod
+    def of(cls, each: Loaded) -> _Looked:
+        """Without the rounds, which go on."""
+        header, found = each.run.header, each.run.doors
+        return cls(each.path, header.get("started"), len(detection.doors(each.run)), record.Run(header, doors=found))
+
+
+@lru_cache(maxsize=256)
+def _found(looked: _Looked) -> detection.Detection:
+    """Slow to judge, and the same in every round until the next detection, but for the influence."""
+    return detection.detect(looked.run)
 
 
 @lru_cache(maxsize=4 * MOST_DETECTIONS)
 def _picture(looked: _Looked) -> str:
-    """Slow to draw, and the same in every round until the next detection."""
-    return detection_page.inline(looked.found)
+    """Slow to draw."""
+    return detection_page.inline(_found(looked))
 
 
 def detections(runs: Sequence[Loaded], *, drawn: bool = True) -> list[dict[str, Any]]:
     """Who has noisy labels, of each run that looked for them; in full for the first ones if they are to be drawn."""
     told: list[dict[str, Any]] = []
     for each in runs:
-        if doors := len(detection.doors(each.run)):
-            looked = _Looked(each.path, each.run.header.get("started"), doors, detection.detect(each.run))
+        if detection.doors(each.run):
+            looked = _Looked.of(each)
+            found = detection.since(_found(looked), each.run)
             whole = drawn and len(told) < MOST_DETECTIONS
             told.append(
                 {
-                    "title": f"{called(each)}: {detection_page.headline(looked.found)}",
-                    "found": detection_page.context(looked.found, _picture(looked)) if whole else None,
+                    "title": f"{called(each)}: {detection_page.headline(found)}",
+                    "found": detection_page.context(found, _picture(looked)) if whole else None,
                     "command": shlex.join(["fedskew", "detect", str(each.path)]),
                 }
             )
@@ -282,6 +297,8 @@ def _started(words: Sequence[str] | None) -> dict[str, str]:
     own = list(words)
     while own and own[0].startswith("--import"):
         own = own[1 if "=" in own[0] else 2 :]
+    if own and own[0] == "coordinator":  # the process of a federation, whose arguments are its own
+        return {"started by": "fedskew federation run"}
     if own and own[0] in TRAINING:
         return {"command": shlex.join(["fedskew", *words])}
     return {"started by": f"a script: {shlex.join(words)}" if words else "a script"}

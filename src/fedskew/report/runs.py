@@ -14,7 +14,7 @@ from fedskew.report.comparison import held
 
 #: settings that change neither the method nor its task
 _ASIDE = (
-    "method", "seed", "data.dir", "engine.name", "engine.workers", "checkpoint.",
+    "method", "seed", "data.dir", "engine.name", "engine.workers", "engine.address", "engine.device", "checkpoint.",
     "evaluate.every", "evaluate.clients", "evaluate.target", "evaluate.batch", "evaluate.memorisation",
 )  # fmt: skip
 
@@ -43,6 +43,12 @@ class Loaded:
         return self.seed, self.run.header.get("shards")
 
     @property
+    def blind(self) -> bool:
+        """Whether it is a coordinator's, who knows nothing of the sites' samples."""
+        counts = self.run.header.get("counts") or ()
+        return bool(counts) and not any(map(any, counts))
+
+    @property
     def held_back(self) -> bool:
         """Whether it was scored on samples held back from training, not on the test set."""
         return task.settings(self.run).get("evaluate.validation") is not None
@@ -59,9 +65,13 @@ class Loaded:
         if self.run.end is not None:
             return "finished"
         going = record.has_writer(self.path / record.NAME if self.path.is_dir() else self.path)
+        return f"{'going, now' if going else 'stopped'} after {self.done}"
+
+    @property
+    def done(self) -> str:
+        """How far it is; rounds that a method has beside those asked for do not count here."""
         done = sum(line.get("counted") is not False for line in self.run.rounds)
-        rounds = f"{done} of {self.config.get('rounds', 'unknown')} rounds"
-        return f"{'going, now' if going else 'stopped'} after {rounds}"
+        return f"{done:,} of {self.config.get('rounds', 'unknown')} rounds"
 
 
 def read(paths: Iterable[Path]) -> list[Loaded]:

@@ -54,7 +54,7 @@ def _first(task: Task, measure: Measure, what: str) -> str:
     gap = second.behind[measure]
     told = f"By {what} {first.name} wins with {reached}; next is {second.name}"
     if gap is None:
-        return f"{told} with {percent(second.spread[measure].mean)} %, without a seed that both have in common."
+        return f"{told} with {percent(second.spread[measure].mean)} %, without a seed that both have on the same split."
     below = "equal" if -gap.mean <= EQUAL else f"{points(-gap.mean, sign=False)} points below"
     lead = None if gap.interval is None else (-gap.interval[1], -gap.interval[0])
     return f"{told}, {below} {_tested(gap, lead)}"
@@ -81,7 +81,7 @@ def standings(task: Task) -> Table:
         row: list[Cell | str] = [each.name, str(scored) if scored == each.seeds else f"{scored} of {each.seeds}"]
         for measure in measures:
             spread, first = each.spread[measure], each in task.leaders(measure)
-            std = spread.std if each.seeds > 1 else None
+            std = spread.std if each.scored(measure) > 1 else None
             row.append(Cell(percent(spread.mean, std), shade=shade(spread.mean), bold=first))
             row.append(Cell(_place(task, measure)) if first else _behind(each, measure))
         if target is not None:
@@ -93,7 +93,7 @@ def standings(task: Task) -> Table:
 
 def _place(task: Task, measure: Measure) -> str:
     """What is said of whoever has the highest mean."""
-    if len(task.standings) == 1:
+    if sum(each.mean(measure) > -math.inf for each in task.standings) == 1:  # as the sentence says
         return "–"
     if len(task.leaders(measure)) > 1:
         return "equal"

@@ -80,8 +80,11 @@ def protocol(entry: Entry) -> str:
     said = [f"{entry.preset.paper}.", *settings(cells), entry.preset.note]
     if entry.preset.stand_ins:
         said.append("A stand-in: the paper's partition and optimiser on other data.")
-    elif entry.scale == "paper":
-        said += entry.preset.deviations
+    else:
+        deviations = entry.preset.deviations(entry.methods)
+        said += ["At scale paper:"] * (bool(deviations) and entry.scale != "paper") + deviations
+    if assumed := entry.preset.assumed(entry.scale, entry.methods):
+        said.append(f"Assumed, because neither paper nor code says it: {', '.join(assumed)}.")
     changed = ", ".join(f"`{each}`" for each in sheet.substitutions(cells))
     return " ".join(filter(None, said)) + (f"\n\nIn place of the paper's: {changed}." if changed else "")
 
@@ -212,6 +215,11 @@ class Page:
             ran = [Ran(row.cell, row.runs, row.folders) for row in rows]
             parts.append(self.picture(entry, ran, measure.measured(entry.preset, ran), []))
             parts.append(made_by(entry, [folder for row in rows for folder in row.folders]))
+        if entry.preset.shows in DRAWN:  # tables say it in a column
+            going = [
+                f"{row.cell.row} {len(row.runs[0].rounds)} of {row.cell.config.rounds}" for row in rows if not row.whole
+            ]
+            parts += [f"Rounds made so far: {', '.join(going)}."] if going else []
         return [*parts, missing]
 
     def of_measures(self, entry: Entry, ran: list[Ran]) -> list[str]:

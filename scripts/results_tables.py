@@ -104,19 +104,28 @@ def beside(entry: Entry, row: Row) -> published.Printed:
 
 def order(entry: Entry, rows: Sequence[Row]) -> Iterator[str]:
     """At the paper's scale what is reached; at any the order of methods against the printed one."""
-    best = [
-        Measured(row.cell.row, row.cell.column, {"best": [*row.scores("accuracy")["best"]]}, row.cell.stands_in)
-        for row in rows
-        if row.whole
-    ]
-    numbers = sheet.numbers(entry.preset, best)
+    whole = [row for row in rows if row.whole]
+    numbers = sheet.numbers(entry.preset, [_best(row, set(row.seeds)) for row in whole])
     compared = [n for n in numbers if n.difference is not None]
     if entry.scale == "paper" and compared:
         missed = {n.row: n.difference for n in compared if n.difference is not None and n.difference < -NEAR}
         reached = [n.row for n in compared if n.row not in missed]
         yield f"Reached, if {NEAR:g} point below the printed number is near enough: {', '.join(reached) or 'none'}."
         yield f"Not reached: {', '.join(f'{row} ({gap:+.2f})' for row, gap in missed.items()) or 'none'}."
-    yield from (f"{sentence}." for sentence in sheet.orders(numbers))
+    # seeds draw partitions too: methods are in order on those that all have
+    common = set.intersection(*(set(row.seeds) for row in whole)) if whole else set()
+    if common:
+        ordered = sheet.orders(sheet.numbers(entry.preset, [_best(row, common) for row in whole]))
+        seeds = f" (seed{'s' * (len(common) > 1)} {', '.join(map(str, sorted(common)))})"
+        said = seeds if any(len(row.seeds) > len(common) for row in whole) else ""
+        yield from (f"{sentence}{said}." for sentence in ordered)
+
+
+def _best(row: Row, seeds: set[int]) -> Measured:
+    best = zip(row.seeds, row.scores("accuracy")["best"], strict=True)
+    return Measured(
+        row.cell.row, row.cell.column, {"best": [score for seed, score in best if seed in seeds]}, row.cell.stands_in
+    )
 
 
 def apart(rows: Sequence[Row], key: str) -> Iterator[str]:

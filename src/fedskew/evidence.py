@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import subprocess
@@ -12,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from joblib import cpu_count
 
 from fedskew import privacy, record, tree
 from fedskew.config import RunConfig
@@ -110,7 +111,7 @@ def hardware() -> dict[str, Any]:
             line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
         ]
         model = names[0] if names else model
-    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system(), "threads_per_worker": 1}
+    return {"cpu": model, "cores": cpu_count(), "system": platform.system(), "threads_per_worker": 1}
 
 
 def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str, Any]:

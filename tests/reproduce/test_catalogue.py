@@ -125,7 +125,7 @@ def test_fedconcat_has_its_original_s_rounds_and_epochs_at_the_paper_s_scale_onl
 
 
 def test_a_deviation_of_a_method_is_said_where_it_stands() -> None:
-    both = (find(f"{paper}/table1/mnist-dir-0.1")[0][0].deviations for paper in ("fedvls", "feded"))
+    both = (find(f"{paper}/table1/mnist-dir-0.1")[0][0].deviations() for paper in ("fedvls", "feded"))
     assert [any("FedGF" in said for said in each) for each in both] == [True, False]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,38 @@ def test_a_shorter_run_of_the_same_goes_on_where_it_is(finished: Path, tmp_path:
     whole = next(run.end for run in map(record.read, finished.rglob(record.NAME)) if run.header["method"] == "fedavg")
     assert ended is not None and whole is not None and ended["weights_sha256"] == whole["weights_sha256"]
     assert list(Shelf(tmp_path / "mine", (tmp_path / "mine",)).finished([cell]).values()) == [begun]
+
+
+def test_a_cell_s_folder_stays_its_own(tmp_path: Path) -> None:
+    """Even if a longer run, or one from another model, could go on from there."""
+    shelf = Shelf(tmp_path, (tmp_path,))
+    (short,) = one.wanted(preset_of(TABLE1), "smoke", ["fedavg"], name="inline")[0]
+    long = replace(short, config=short.config.model_copy(update={"rounds": 3}))
+    cells.run([short], shelf)
+    cells.run([long], Shelf(tmp_path, (tmp_path,)))
+    assert [len(record.read(shelf.place(cell)).rounds) for cell in (short, long)] == [2, 3]
+
+    one.reproduce(preset_of("fedvls/fig9"), "smoke", Shelf(tmp_path), methods=["fedlc"], name="inline")
+    (other,) = one.wanted(preset_of("fedvls/fig3/cifar10-dir-0.05"), "smoke", ["fedlc"], name="inline")[0]
+    assert Shelf(tmp_path, (tmp_path,)).begun(other) is None
+
+
+def test_a_run_without_scores_of_clients_is_not_taken_for_one_with_them(tmp_path: Path) -> None:
+    one.reproduce(preset_of("fedvls/fig3/cifar10-dir-0.1"), "smoke", Shelf(tmp_path), methods=["fedavg"], name="inline")
+    made = one.reproduce(preset_of("fedvls/table17"), "smoke", Shelf(tmp_path), methods=["fedavg"], name="inline")
+    assert float(made.cells[0][1]) > 0
+    # but one with scores will do where none are asked for
+    unscored = preset_of("fedvls/fig3/cifar10-dir-0.1").cells("smoke", ["fedavg"])[0]
+    scored = preset_of("fedvls/table17").cells("smoke", ["fedavg"])[0]
+    shelf = Shelf(tmp_path)
+    shelf.place(unscored).rename(tmp_path / "away")
+    assert shelf.finished([unscored]) == {shelf.place(unscored): shelf.place(scored)}
+
+
+def test_everybody_is_everybody_by_number_too() -> None:
+    config = preset_of("fedvls/fig3/cifar10-dir-0.05").cells("paper")[0].config
+    assert identity(config) == identity(config.model_copy(update={"per_round": config.partition.clients}))
+    assert identity(config) != identity(config.model_copy(update={"per_round": 5}))
 
 
 def test_a_shorter_run_is_no_beginning_where_the_method_goes_by_the_number_of_rounds(tmp_path: Path) -> None:
@@ -321,8 +354,15 @@ def test_what_is_assumed_and_where_the_paper_s_scale_deviates_is_said_at_every_s
     words = ["fedvls/table13/cifar10-dir-0.1", "--scale", "smoke", "--methods", "fedkd", "--out", str(tmp_path)]
     said = json.loads(command(*words, "--json"))["sentences"]
     assert "Assumed, because neither paper nor code says it: fedkd(beta=0.1, tau=1.0)." in said
-    (deviation,) = (each for each in said if each.startswith("At scale paper: "))
-    assert "Trials differ in their seed" in deviation
+    trials, network = (each for each in said if each.startswith("At scale paper: "))
+    assert "Trials differ in their seed" in trials and "D19" in network
+
+
+def test_entries_of_the_ledger_are_those_of_the_methods_that_are_run() -> None:
+    table = preset_of("fedvls/table1/mnist-dir-0.05")
+    assert table.deviations(["fedvls", "fedavg"])[-1].endswith("fedvls D1 D2 D3 D6 D33, fedavg D7 D8.")
+    assert not any("FedConcat" in said for said in table.deviations(["fedvls"]))
+    assert any("FedConcat" in said for said in table.deviations())
 
 
 def test_of_several_tables_those_are_made_that_have_the_method(finished: Path, tmp_path: Path) -> None:

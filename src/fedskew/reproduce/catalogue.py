@@ -103,13 +103,17 @@ class Preset:
         known = self.file.tasks
         return {task: other for task in self.tasks if (other := known[task].stands_for) is not None}
 
-    @property
-    def deviations(self) -> list[str]:
-        """Where the scale of the paper is not what the paper did."""
+    def deviations(self, methods: Sequence[str] = ()) -> list[str]:
+        """Where the scale of the paper is not what the paper did, with the entries of the ledger that methods cite."""
+        named = methods or self.methods
         lines = [
             d for task in self.tasks for each in _lineage(self.file, task) for d in self.file.tasks[each].deviations
         ]
-        lines += [d for method in self.methods for d in self.file.methods[method].deviations]
+        lines += [d for method in named for d in self.file.methods[method].deviations]
+        cited = {method: self.file.methods[method].ledger for method in named}
+        if any(cited.values()):
+            entries = (f"{method} {' '.join(each)}" for method, each in cited.items() if each)
+            lines.append(f"Readings where paper and code differ are in docs/ledger.md: {', '.join(entries)}.")
         return [] if self.shows in STILL else list(dict.fromkeys([*self.file.base.deviations, *lines]))
 
     def assumed(self, scale: Scale, methods: Sequence[str] = ()) -> list[str]:
@@ -132,7 +136,9 @@ class Preset:
                 raise UserError(f"'{self.id}' has no method '{name}'{nearest(name, self.methods)}")
         if self.shows in STILL:
             return []
-        start = None if self.start is None else self._cell(scale, self.start.task, self.start.method, None)
+        # that model is the same in all tables: what a preset sets is set for its own runs
+        plain = replace(self, settings=None)
+        start = None if self.start is None else plain._cell(scale, self.start.task, self.start.method, None)
         rows = [name for name in self.methods if not methods or name in methods]
         values = [None] if self.sweep is None else self.sweep.values(scale)
         return [
@@ -219,10 +225,10 @@ def find(wanted: str) -> list[tuple[Preset, tuple[str, ...]]]:
     if below:
         return [(preset, ()) for preset in below.values()]
     parent, _, row = wanted.rpartition("/")
-    if parent in known:
-        method = known[parent].rows.get(row, row)
-        if method in known[parent].methods:
-            return [(known[parent], (method,))]
+    if (preset := known.get(parent) or also.get(parent)) is not None:
+        method = preset.rows.get(row, row)
+        if method in preset.methods:
+            return [(preset, (method,))]
     raise UserError(f"there is no table or figure '{wanted}'{nearest(wanted, [*known, *also])}")
 
 

@@ -46,6 +46,8 @@ def identity(config: RunConfig) -> str:
     for section, keys in _ASIDE.items():
         kept = {key: value for key, value in values.pop(section, {}).items() if key not in keys}
         values |= {section: kept} if kept else {}
+    if config.per_round == config.partition.clients:
+        values.pop("per_round")  # everybody, as without it
     return json.dumps(values, sort_keys=True)
 
 
@@ -59,6 +61,8 @@ class Shelf:
     def place(self, cell: Cell) -> Path:
         """The folder of a cell's run."""
         told = "" if cell.start is None else f"|{identity(cell.start.config)}|{cell.client}"
+        # a run whose clients were not scored is not one whose were
+        told += "|clients" * cell.config.evaluate.clients
         digest = hashlib.sha256((identity(cell.config) + told).encode()).hexdigest()[:12]
         return self.out / CELLS / f"{run_name(cell.config.method, cell.config.seed)}-{digest}"
 
@@ -67,7 +71,8 @@ class Shelf:
         found = {}
         for cell in cells:
             here = self.place(cell)
-            there = here if is_finished(here) else self._elsewhere(cell, weights)
+            own = (folder for folder in (here, self.place(_scored(cell))) if _is_of(folder, cell.config.rounds))
+            there = next(own, None) or self._elsewhere(cell, weights)
             if there is not None:
                 found[here] = there
         return found
@@ -89,6 +94,8 @@ class Shelf:
             if (
                 cell.start is None
                 and longest < config.rounds <= wanted.rounds
+                # a cell's folder is named after its own rounds, and after the model that it begins with
+                and (config.rounds == wanted.rounds or folder.parent != self.out / CELLS)
                 and identity(as_long) == identity(wanted)
                 and config.evaluate.clients >= wanted.evaluate.clients
                 and _can_go_on(folder, wanted.rounds)
@@ -126,6 +133,17 @@ def is_finished(folder: Path) -> bool:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2**20))
         return b'{"kind":"end"' in file.read()
+
+
+def _is_of(folder: Path, rounds: int) -> bool:
+    """Whether a run of so many rounds is finished there: some may have been added to it."""
+    config = _config_of(folder / record.NAME) if is_finished(folder) else None
+    return config is not None and config.rounds == rounds
+
+
+def _scored(cell: Cell) -> Cell:
+    evaluate = cell.config.evaluate.model_copy(update={"clients": True})
+    return replace(cell, config=cell.config.model_copy(update={"evaluate": evaluate}))
 
 
 def _can_go_on(folder: Path, rounds: int) -> bool:

@@ -95,12 +95,12 @@ def _sentences(
         said += sheet.orders(numbers)
     if any(each.cell.stands_in for each in ran):
         said.append("Data stand in for the paper's: no printed number is beside them.")
-    elif scale != "paper" and any(number.printed is not None for number in numbers):
+    if scale != "paper" and any(number.printed is not None for number in numbers):
         said.append("Printed numbers are those of the paper's own scale.")
     if assumed := preset.assumed(scale, methods):
         said.append(f"Assumed, because neither paper nor code says it: {', '.join(assumed)}.")
     # substitutions are listed against the scale of the paper, so where that deviates belongs to every scale
-    return said + [each if scale == "paper" else f"At scale paper: {each}" for each in preset.deviations]
+    return said + [each if scale == "paper" else f"At scale paper: {each}" for each in preset.deviations(methods)]
 
 
 def _still(preset: Preset, scale: Scale, out: Path) -> Outcome:

@@ -125,7 +125,7 @@ def _changes(cell: Cell, of: str = "") -> Iterator[str]:
 
 
 def _plain(config: RunConfig) -> dict[str, object]:
-    return config.model_dump(exclude={"seed"})
+    return config.model_dump(exclude={"seed": True, "data": {"dir"}})
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:

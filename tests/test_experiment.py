@@ -42,6 +42,11 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "record.jsonl").read_text().splitlines()]
 
 
+def test_a_token_of_flower_s_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["flwr-serverapp", "--token", "c0ffee", "--insecure"])
+    assert harness.finish(harness.config()).header["command"] == ["--token", "...", "--insecure"]
+
+
 def test_the_run_folder_has_everything(tmp_path: Path) -> None:
     done = harness.finish(harness.config(score_clients=True, settings=["partition.min_size=5", "evaluate.target=0.01"]),
                           out=tmp_path / "run")  # fmt: skip

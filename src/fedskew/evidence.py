@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 import re
 import subprocess
@@ -78,7 +79,9 @@ def _portable(config: RunConfig) -> RunConfig:
 
 def _command(config: RunConfig) -> list[str]:
     whole, short = config.data.dir, _portable(config).data.dir
-    words = [word if not whole or not short else word.replace(whole, short) for word in sys.argv[1:]]
+    # Flower starts its apps with a token, which is nobody else's business
+    told = ["..." if before == "--token" else word for before, word in itertools.pairwise(sys.argv)]
+    words = [word if not whole or not short else word.replace(whole, short) for word in told]
     return [_WITHIN.sub(lambda found: found[1] + Path(found[2]).name, word) for word in words]
 
 

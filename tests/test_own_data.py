@@ -203,6 +203,18 @@ def test_the_record_knows_no_folder_above_the_data(tmp_path: Path, monkeypatch: 
     assert "the data are not those that the run in 'mine' began with" in complaint("resume", "mine", "--rounds", "4")
 
 
+def test_a_run_goes_on_where_its_data_are_now(tmp_path: Path) -> None:
+    words = ["--engine", "inline", "--seed", "3"]
+    succeed("run", "--data", shutil.copy("table.csv", tmp_path), "--rounds", "2", "--out", "moved", *words)
+    succeed("run", "--data", "table.csv", "--rounds", "3", "--out", "whole", *words)
+    (tmp_path / "table.csv").rename(tmp_path / "elsewhere.csv")
+    assert "table.csv" in complaint("resume", "moved", "--rounds", "3")
+    succeed("resume", "moved", "--rounds", "3", "--data-dir", str(tmp_path / "elsewhere.csv"))
+    moved, whole = (face.load(folder).end for folder in ("moved", "whole"))
+    assert moved and whole and moved["weights_sha256"] == whole["weights_sha256"]
+    assert "workers" in complaint("resume", "moved", "--rounds", "4", "--workers", "0")
+
+
 def test_the_record_knows_no_folder_of_any_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = tmp_path / "ward" / "inner"
     inner.mkdir(parents=True)

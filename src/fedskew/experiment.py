@@ -194,10 +194,19 @@ def run(
 
 
 def resume(
-    folder: Path, *, given: Given = NOTHING, progress: Progress | None = None, rounds: int | None = None
+    folder: Path,
+    *,
+    given: Given = NOTHING,
+    progress: Progress | None = None,
+    rounds: int | None = None,
+    data_dir: str | None = None,
+    workers: int | None = None,
 ) -> Result:
-    """Go on with a run that was interrupted, or with more rounds than it was made for, to the same bits."""
-    config = begun(folder, rounds)
+    """Go on with a run that was interrupted, or with more rounds than it was made for, to the same bits.
+
+    `data_dir` is where its data are now, `workers` how many processes it has from now on.
+    """
+    config = begun(folder, rounds, data_dir, workers)
     run_folder.check_alone(folder)
     run_folder.check_kept(folder, config, checkpoint.exists(folder / CHECKPOINT))
     with run_folder.writing(folder):
@@ -206,18 +215,22 @@ def resume(
     return _go(config, folder, given, progress, None)
 
 
-def begun(folder: Path, rounds: int | None = None) -> RunConfig:
-    """The configuration of the run in a folder, perhaps for more rounds than it was made for."""
+def begun(
+    folder: Path, rounds: int | None = None, data_dir: str | None = None, workers: int | None = None
+) -> RunConfig:
+    """The configuration of the run in a folder, perhaps for more rounds than it was made for, or on another machine."""
     if not run_folder.holds_run(folder):
         raise UserError(f"'{folder}' is not a run folder: it has no {CONFIG}")
     config = configuration.load(folder / CONFIG)
-    if rounds is None:
-        return config
+    rounds = config.rounds if rounds is None else rounds
     if rounds < config.rounds:
         raise UserError(f"rounds is {rounds}, but the run in '{folder}' was made for {config.rounds}; give more")
     if rounds > config.rounds:
         _check_unpaced(registry.build(config.method), config.rounds)
-    return configuration.override(config, [f"rounds={rounds}"])
+    values = config.model_dump() | {"rounds": rounds}
+    values["data"]["dir"] = data_dir or config.data.dir
+    values["engine"]["workers"] = config.engine.workers if workers is None else workers
+    return configuration.from_dict(values)
 
 
 def _check_unpaced(method: Method, rounds: int) -> None:

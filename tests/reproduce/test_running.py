@@ -117,7 +117,8 @@ def test_an_interrupted_table_goes_on(finished: Path, tmp_path: Path) -> None:
     preset = preset_of(TABLE1)
     with pytest.raises(Stop):
         one.reproduce(preset, "smoke", Shelf(tmp_path), methods=["fedavg"], tell=lambda cell: stop, name="inline")
-    one.reproduce(preset, "smoke", Shelf(tmp_path), methods=["fedavg"], name="inline")
+    one.reproduce(preset, "smoke", Shelf(tmp_path), methods=["fedavg"], name="inline", data_dir="now here")
+    assert [experiment.begun(path.parent).data.dir for path in tmp_path.rglob(record.NAME)] == ["now here"]
     (ended,) = (record.read(path).end for path in tmp_path.rglob(record.NAME))
     whole = next(run.end for run in map(record.read, finished.rglob(record.NAME)) if run.header["method"] == "fedavg")
     assert ended is not None and whole is not None and ended["weights_sha256"] == whole["weights_sha256"]

@@ -45,16 +45,18 @@ def run(out: Path | None, force: bool, track: str | None, as_json: bool, **asked
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--rounds", type=int, help="Go on to this many rounds in all.")
+@options.setting("--data-dir", "Where its data are now; or set FEDSKEW_DATA.", "where they were")
+@options.setting("--workers", "Processes of the pool, or actors of Ray.", "as before", int)
 @options.track
 @options.as_json
-def resume(run: Path, rounds: int | None, track: str | None, as_json: bool) -> None:
+def resume(run: Path, track: str | None, as_json: bool, **now: Any) -> None:
     """Go on with the run in the folder RUN, to the same bits as if it had never stopped."""
     from fedskew import experiment, face
 
-    config = experiment.begun(run, rounds)
+    config = experiment.begun(run, **now)
     with _resumable(run), Progress() as progress:
         shown = progress.of(config.method, all_rounds(config))
-        result = face.resume(run, rounds=rounds, progress=shown, track=track)
+        result = face.resume(run, progress=shown, track=track, **now)
     _show(result, as_json)
 
 

@@ -243,7 +243,11 @@ def train(
     config = cell.config.model_copy(update={"engine": cell.config.engine.model_copy(update={"workers": workers})})
     config, given = (config, experiment.NOTHING) if start is None else _begun(config, cell.client, start)
     if (folder / run_folder.CONFIG).exists():
-        experiment.resume(folder, given=given, progress=progress, rounds=config.rounds)
+        experiment.resume(
+            folder, given=given, progress=progress, rounds=config.rounds,
+            # this command's, whatever they were when the run began
+            data_dir=config.data.dir, workers=workers or cpu_count(),
+        )  # fmt: skip
     else:
         experiment.run(config, folder, given=given, progress=progress)
 

@@ -193,20 +193,9 @@ def run(
     return _go(config, out, given, progress, force)
 
 
-def resume(
-    folder: Path,
-    *,
-    given: Given = NOTHING,
-    progress: Progress | None = None,
-    rounds: int | None = None,
-    data_dir: str | None = None,
-    workers: int | None = None,
-) -> Result:
-    """Go on with a run that was interrupted, or with more rounds than it was made for, to the same bits.
-
-    `data_dir` is where its data are now, `workers` how many processes it has from now on.
-    """
-    config = begun(folder, rounds, data_dir, workers)
+def resume(folder: Path, *, given: Given = NOTHING, progress: Progress | None = None, **now: Any) -> Result:
+    """Go on with a run that was interrupted, to the same bits; `now` is what `begun` takes."""
+    config = begun(folder, **now)
     run_folder.check_alone(folder)
     run_folder.check_kept(folder, config, checkpoint.exists(folder / CHECKPOINT))
     with run_folder.writing(folder):
@@ -218,7 +207,7 @@ def resume(
 def begun(
     folder: Path, rounds: int | None = None, data_dir: str | None = None, workers: int | None = None
 ) -> RunConfig:
-    """The configuration of the run in a folder, perhaps for more rounds than it was made for, or on another machine."""
+    """The configuration of the run in a folder: perhaps for more rounds, data that are elsewhere now, other workers."""
     if not run_folder.holds_run(folder):
         raise UserError(f"'{folder}' is not a run folder: it has no {CONFIG}")
     config = configuration.load(folder / CONFIG)

@@ -23,7 +23,8 @@ from fedskew.reproduce import facts
 from fedskew.types import Spec
 from fedskew.work.site import one_thread
 
-#: Seconds of a step on one core of an idle AMD EPYC, by network, batch and shape: taken until this machine is measured.
+#: Seconds of forward and backward on one core of an idle AMD EPYC, rounded up for the optimiser's step, by network,
+#: batch and shape: taken until this machine is measured.
 STORED: dict[str, float] = {
     "cnn2 16 3x32x32": 0.022,
     "cnn2 50 1x28x28": 0.041,

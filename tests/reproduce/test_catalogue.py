@@ -124,6 +124,12 @@ def test_fedconcat_has_its_original_s_rounds_and_epochs_at_the_paper_s_scale_onl
     assert method_of("fedvls/table2/tiny-quantity-40", "fedconcat") == "fedconcat(clusters=4, head='joined', cap=1.2)"
 
 
+def test_client_models_of_a_method_with_too_many_rounds_are_not_scored() -> None:
+    (preset, _), *_ = find("fedvls/table1/mnist-dir-0.05")
+    scored = {cell.row: cell.config.evaluate.clients for cell in preset.cells("paper")}
+    assert [row for row, clients in scored.items() if not clients] == ["fedconcat"]
+
+
 def test_a_deviation_of_a_method_is_said_where_it_stands() -> None:
     both = (find(f"{paper}/table1/mnist-dir-0.1")[0][0].deviations() for paper in ("fedvls", "feded"))
     assert [any("FedGF" in said for said in each) for each in both] == [True, False]

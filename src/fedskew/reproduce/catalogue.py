@@ -168,7 +168,10 @@ class Preset:
         if self.sweep is not None and value is not None:
             section, _, name = self.sweep.key.rpartition(".")
             (arguments if section == "method" else _section(values, section))[name] = value
-        values["method"] = expression(method, self.file.methods[method], arguments)
+        hyper = self.file.methods[method]
+        if not hyper.score_clients:
+            _section(values, "evaluate")["clients"] = False
+        values["method"] = expression(method, hyper, arguments)
         return configuration.from_dict(values, f"preset '{self.id}' at scale '{scale}'")
 
     def arguments(self, scale: Scale, task: str, method: str) -> Settings:

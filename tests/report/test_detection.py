@@ -14,9 +14,9 @@ import pytest
 
 from fedskew import record
 from fedskew.detection.cells import Cells
-from fedskew.detection.explain import _nearest_clean
+from fedskew.detection.explain import _nearest_clean, explain
 from fedskew.errors import UserError
-from fedskew.report import detection_page, detection_pictures, page, runs
+from fedskew.report import detection_page, detection_pictures, page, panels, runs
 from fedskew.report.detection import Detection, detect
 from tests.report.detected import cells, door, write
 
@@ -44,10 +44,25 @@ def test_many_sites_are_judged_in_little_memory_and_the_first_hundred_listed(tmp
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5e5  # all pairs of sites and classes would be 300 x 300 x 3 doubles, 2 MB
-    assert nearest == [client["nearest_clean"] for client in found.clients]
+    assert nearest == [client["nearest_clean"] for client in found.shown.clients]
     context = detection_page.context(found, "")
     assert {row["site"] for row in context["rows"][:2]} == {"2", "5"}
     assert (len(context["rows"]), context["left_out"]) == (100, 200)
+
+
+def test_only_detections_that_are_shown_in_full_are_explained_client_by_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than to judge them, and a report may be of many runs."""
+    explained: list[int] = []
+    monkeypatch.setattr(
+        "fedskew.report.detection.explain", lambda fresh, _: explained.append(len(fresh.mean)) or explain(fresh, _)
+    )
+    found = [write(tmp_path / str(k), door(cells([2, 5]))) for k in range(panels.MOST_DETECTIONS + 2)]
+    told = panels.detections(runs.read(found))
+    assert [each["found"] is not None for each in told] == [True] * panels.MOST_DETECTIONS + [False] * 2
+    assert all("2 of 10 sites probably have wrong labels: 2, 5" in each["title"] for each in told)
+    assert explained == [10] * panels.MOST_DETECTIONS
 
 
 # ---- judged again ---------------------------------------------------------------------------------------------------
@@ -80,7 +95,7 @@ def test_other_options_replace_those_of_the_run(tmp_path: Path) -> None:
 def test_a_class_left_out_by_name_or_number(tmp_path: Path, named: str) -> None:
     found = judged(tmp_path / "run", door(cells([2, 5])), exclude=[named])
     assert found.shown.judgement.options.exclude == (1,)
-    assert [cell["class"] for cell in found.clients[0]["classes"]] == [0, 2]
+    assert [cell["class"] for cell in found.shown.clients[0]["classes"]] == [0, 2]
 
 
 def test_a_class_that_alone_made_the_noise(tmp_path: Path) -> None:
@@ -98,7 +113,7 @@ def test_shift_is_weighed_again(tmp_path: Path) -> None:
     found = judged(tmp_path / "both", one)
     assert (found.shown.noisy, np.flatnonzero(found.shown.mere).tolist(), found.shown.reading) == ([2], [5], "both")
     assert [found.shown.status[k] for k in (1, 2, 5)] == ["clean", "noisy", "shift"]
-    assert detection_page.row(found, found.clients[5])["probability"] == "shift"
+    assert detection_page.row(found, found.shown.clients[5])["probability"] == "shift"
     alone = with_evidence(door(cells([5])), distance=distance, contradicted=[0.0] * 10)
     found = judged(tmp_path / "shift", alone)
     assert (found.shown.noisy, found.shown.reading) == ([], "shift")
@@ -230,7 +245,7 @@ def test_a_model_that_learned_nothing_estimates_no_share_of_wrong_labels(tmp_pat
     told = door(guessed)
     told["verdict"]["evidence"]["rate"] = [0.95] * 10
     found = judged(tmp_path / "run", told)
-    assert [detection_page.row(found, client)["rate"] for client in found.clients] == ["–"] * 10
+    assert [detection_page.row(found, client)["rate"] for client in found.shown.clients] == ["–"] * 10
     assert found.shown.status == ["unknown"] * 10
 
 
@@ -252,10 +267,10 @@ def test_drivers_and_confusions_are_named(tmp_path: Path) -> None:
     reported = cells([2, 5])
     reported.mean[2, 1] += 4
     found = judged(tmp_path / "run", door(reported))
-    first, *_ = detection_page.drivers(found, found.clients[2])
+    first, *_ = detection_page.drivers(found, found.shown.clients[2])
     assert first == "nevus (50+ samples, > 99 % without it)"
     assert detection_page.confusions(found, 2) == ["labelled mole, looks like <scar> (25 %)"]
-    row = detection_page.row(found, found.clients[0])
+    row = detection_page.row(found, found.shown.clients[0])
     assert (row["status"], row["drivers"], row["confusions"], row["true"]) == ("clean", [], [], None)
 
 

@@ -75,7 +75,7 @@ def _told(run: record.Run) -> None:
     if detection.doors(run):
         found = detection.detect(run)
         assert detection_page.headline(found) and detection_page.decided(found.shown)
-        assert len([detection_page.row(found, client) for client in found.clients]) == 10
+        assert len([detection_page.row(found, client) for client in found.shown.clients]) == 10
         detection_page.warnings(found)
 
 

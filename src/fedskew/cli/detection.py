@@ -82,8 +82,8 @@ def _print_clients(found: Detection) -> None:
     print_table(
         ["site", "status", "classes that drive it", "probability", "labels wrong", "inputs differ"], cells, left=3
     )
-    if len(found.clients) > len(shown):
-        click.echo(f"... and {len(found.clients) - len(shown)} more; --json shows them all.\n")
+    if len(found.shown.sites) > len(shown):
+        click.echo(f"... and {len(found.shown.sites) - len(shown)} more; --json shows them all.\n")
 
 
 def _facts(found: Detection) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -42,6 +43,11 @@ class Finding:
     def fresh(self) -> Cells:
         """The reports that the judgement rests on."""
         return self.cells.of(self.age == 0)
+
+    @cached_property
+    def clients(self) -> list[dict[str, Any]]:
+        """Client by client; slow, and not looked at in a long list of runs."""
+        return explain(self.fresh, self.judgement)
 
     @property
     def noisy(self) -> list[int]:
@@ -84,7 +90,6 @@ class Detection:
     labels: list[str]
     findings: list[Finding]
     shown: Finding
-    clients: list[dict[str, Any]]
     indicator: Indicator
     fits: Vote
     truth: list[int] | None
@@ -107,7 +112,7 @@ class Detection:
             "sites": self.shown.sites,
             **self.shown.as_json(),
             "evidence": self.shown.evidence.as_json(),
-            "clients": self.clients,
+            "clients": self.shown.clients,
             "influence": [None if np.isnan(kept) else kept for kept in self.influence.tolist()],
             "truth": self.truth,
             "quality": _shares(self.quality),
@@ -174,7 +179,6 @@ def detect(
         labels=labels,
         findings=findings,
         shown=shown,
-        clients=explain(shown.fresh, shown.judgement),
         indicator=indicator,
         fits=fits(indicator, shown.fresh, shown.scalars, used.seeds, used.covariance, used.exclude, used.component),
         truth=truth if truth is not None and all(client < clients for client in truth) else None,
@@ -193,7 +197,7 @@ def _undetected(run: record.Run) -> str:
 
 def since(found: Detection, run: record.Run) -> Detection:
     """The same detection, with the influence that clients had in the rounds of the run so far."""
-    return replace(found, influence=_influence(run, found.shown.round, len(found.clients)))
+    return replace(found, influence=_influence(run, found.shown.round, len(found.shown.sites)))
 
 
 def _influence(run: record.Run, since: int, clients: int) -> np.ndarray:

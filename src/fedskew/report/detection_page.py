@@ -60,7 +60,7 @@ def context(found: Detection, picture: str) -> dict[str, Any]:
         "reading": reading(shown),
         "picture": picture,
         "rows": [row(found, client) for client in listed],
-        "left_out": len(found.clients) - len(listed),
+        "left_out": len(found.shown.sites) - len(listed),
         "details": [_details(found, client) for client in listed if client["status"] in ("suspect", "noisy")],
         "warnings": warnings(found),
         "decided": decided(shown),
@@ -78,7 +78,7 @@ def inline(found: Detection) -> str:
 
 def headline(found: Detection) -> str:
     """The detection in one sentence."""
-    shown, clients = found.shown, len(found.clients)
+    shown, clients = found.shown, len(found.shown.sites)
     verdict, mere = shown.judgement.verdict, np.flatnonzero(shown.mere).tolist()
     if shown.noisy:
         have = "has" if len(shown.noisy) == 1 else "have"
@@ -218,7 +218,7 @@ def confusions(found: Detection, client: int) -> list[str]:
 
 def order(found: Detection) -> list[dict[str, Any]]:
     """The likeliest first."""
-    return sorted(found.clients, key=lambda each: (-(each["probability"] or 0.0), each["client"]))
+    return sorted(found.shown.clients, key=lambda each: (-(each["probability"] or 0.0), each["client"]))
 
 
 def row(found: Detection, client: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def picture(found: Detection, title: str) -> Figure:
 def used_losses(found: Detection) -> np.ndarray:
     """The losses [K, C] that the judgement rests on; nan where there are none, or too few samples."""
     mean = np.full(found.shown.cells.mean.shape, np.nan)
-    for client in found.clients:
+    for client in found.shown.clients:
         for cell in client["classes"]:
             mean[client["client"], cell["class"]] = cell["mean"]
     return mean

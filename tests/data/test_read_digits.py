@@ -86,6 +86,32 @@ class TestUsps:
             load("usps", tmp_path)
 
 
+class TestPooledMnist:
+    def test_the_first_clients_of_the_released_code(self, shared_data: Path) -> None:
+        """A plain loop over numpy's global stream (seed 1, permutation of 70,000, then shuffles and shares by class)
+        needed three draws and gave these counts.
+        """
+        pooled = load("mnist-pooled", shared_data)
+        assert (len(pooled.train), len(pooled.test)) == (52_500, 17_500)
+        assert [torch.bincount(pooled.train.y[pooled.sites == k], minlength=10).tolist() for k in (0, 2, 8)] == [
+            [0, 0, 739, 5, 4202, 3227, 0, 0, 0, 0],
+            [191, 0, 26, 0, 0, 0, 0, 16, 0, 41],
+            [3140, 0, 0, 0, 0, 38, 0, 813, 5, 5208],
+        ]
+
+    def test_every_image_is_on_one_side(self, tmp_path: Path) -> None:
+        written = write_mnist(tmp_path / "mnist", samples=40)
+        pooled = load("mnist-pooled", tmp_path, alpha=1.0, clients=3, min_size=2, verify=False)
+        both = torch.cat((pooled.train.x, pooled.test.x)).flatten(1).sum(1).sort().values
+        images = [written[f"{part}-images-idx3-ubyte"] for part in ("train", "t10k")]
+        assert both.tolist() == sorted(int(image.sum()) for part in images for image in part)
+        assert len(pooled.test) == 20
+        # the split is a permutation, and its first quarter is for testing
+        first = np.random.RandomState(1).permutation(80)[0]
+        assert torch.equal(pooled.test.x[0, 0], torch.from_numpy(np.concatenate(images)[first].astype(np.uint8)))
+        assert pooled.sites is not None and pooled.sites.bincount().min() >= 2
+
+
 class TestSvhn:
     def test_ten_is_the_digit_zero(self, tmp_path: Path) -> None:
         x = house_numbers(tmp_path / "SVHN" / "train_32x32.mat", [10, 1, 9])

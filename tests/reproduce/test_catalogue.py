@@ -124,6 +124,12 @@ def test_fedconcat_has_its_original_s_rounds_and_epochs_at_the_paper_s_scale_onl
     assert method_of("fedvls/table2/tiny-quantity-40", "fedconcat") == "fedconcat(clusters=4, head='joined', cap=1.2)"
 
 
+def test_fedvls_as_released_has_no_weight_decay() -> None:
+    (preset, _), *_ = find("fedvls/code/mnist-released-0.05")
+    decay = {cell.row: cell.config.local.weight_decay for cell in preset.cells("paper")}
+    assert decay.pop("fedvls-released") == 0 and set(decay.values()) == {1e-5}
+
+
 def test_client_models_of_a_method_with_too_many_rounds_are_not_scored() -> None:
     (preset, _), *_ = find("fedvls/table1/mnist-dir-0.05")
     scored = {cell.row: cell.config.evaluate.clients for cell in preset.cells("paper")}
@@ -170,11 +176,12 @@ def test_a_task_of_our_own_stands_in_at_every_scale() -> None:
 
 def test_every_task_that_is_not_the_papers_says_whom_it_stands_for() -> None:
     for preset in presets().values():
-        own = {task for task in preset.tasks if task.startswith(("ham10000", "cifar10n"))}
+        own = {task for task in preset.tasks if task.startswith(("ham10000", "cifar10n", "mnist-released"))}
         assert set(preset.stand_ins) == own
         for task in own:  # the protocol's line is that of the configuration
             config = preset.config("paper", task)
-            assert f"each of {config.rounds} rounds of {config.local.epochs} epoch, batch 16" in preset.protocol
+            local, epochs = config.local, f"{config.local.epochs} epoch{'s' * (config.local.epochs > 1)}"
+            assert f"each of {config.rounds} rounds of {epochs}, batch {local.batch}" in preset.protocol
 
 
 def test_what_is_assumed_is_named_with_its_value() -> None:

@@ -228,6 +228,7 @@ ORIGINS: dict[str, Origin] = {
         ("synth_train_32x32.mat|syn_number.mat", "synth_test_32x32.mat|syn_number.mat"),
         ask="SynthDigits.zip is linked on http://yaroslav.ganin.net; unpack its two .mat files",
     ),
+    "mnist-pooled": Origin(parts=("mnist",)),
     "digits-domains": Origin(parts=("mnist", "usps", "svhn", "synthdigits")),
     "ag-news": Origin(
         ("ag_news", "ag_news_csv", "AG_NEWS"),

@@ -62,10 +62,18 @@ def dirichlet(
     return _deal(labels, found.table, rng)
 
 
-def replay(labels: np.ndarray, classes: int, clients: int, seed: int, *, alpha: float, min_size: int = 10) -> Replay:
-    """The partition that FedNTD's loop makes after ``np.random.seed(seed)``, sample for sample."""
+def replay(
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    seed: int | np.random.RandomState,
+    *,
+    alpha: float,
+    min_size: int = 10,
+) -> Replay:
+    """The partition that FedNTD's loop makes after ``np.random.seed(seed)``, or going on with a stream."""
     concentration = np.full(clients, positive(alpha, "alpha", "partition 'dirichlet'"))
-    stream = np.random.RandomState(seed)
+    stream = seed if isinstance(seed, np.random.RandomState) else np.random.RandomState(seed)
     sizes = class_sizes(labels, classes)
     # Shuffling consumes as much of the stream whatever the content, so drawing needs no samples, only their number.
     decoys = [np.arange(size) for size in sizes]

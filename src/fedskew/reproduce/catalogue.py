@@ -27,7 +27,7 @@ _FORGOTTEN = {
     "noise": ("labels", "key"),
 }
 #: Hyper-parameters that are the run's, and the section of its configuration that they stand in.
-_OF_THE_RUN = {"rounds": "", "epochs": "local"}
+_OF_THE_RUN = {"rounds": "", "epochs": "local", "weight_decay": "local"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,9 +65,10 @@ class Task(Section):
 class Hyper(Section):
     """A method with its hyper-parameters, and where each comes from.
 
-    `at` has others for tasks whose names begin so, and for those that are like them. `rounds` and `epochs`, if among
-    them, are the run's; at smaller scales they hold only if they are said there. `deviations` are from the paper.
-    Without `score_clients` client models are not scored even where the task asks for it.
+    `at` has others for tasks whose names begin so, and for those that are like them. `rounds`, `epochs` and
+    `weight_decay`, if among them, are the run's; at smaller scales they hold only if they are said there.
+    `deviations` are from the paper. Without `score_clients` client models are not scored even where the task
+    asks for it.
     """
 
     is_: str | None = Field(default=None, alias="is")

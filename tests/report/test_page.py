@@ -227,6 +227,7 @@ def test_csv_has_one_line_for_each_round(loaded: list[runs.Loaded]) -> None:
         ("fedavg", "3", "0.75"),
         ("fedprox", "1", "0.25"),
     ]
+    assert {metric.key for metric in numbers.METRICS} < rows[0].keys()  # all that the page can draw
 
 
 @pytest.mark.parametrize("kind", page.FORMATS)

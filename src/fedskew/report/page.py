@@ -15,10 +15,7 @@ from fedskew.report import detection, numbers, pages, panels, pictures, tables
 from fedskew.report.markdown import markdown
 from fedskew.report.runs import Loaded, grouped
 
-_COLUMNS = (
-    "round", "accuracy", "balanced_accuracy", "test_loss", "loss", "lr", "replies", "up", "down",
-    "client_majority", "client_minority", "client_vacant", "drift_diversity", "seconds",
-)  # fmt: skip
+_COLUMNS = ("round", *(metric.key for metric in numbers.METRICS), "lr", "replies")
 
 
 @dataclass(frozen=True)

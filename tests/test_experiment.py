@@ -16,6 +16,7 @@ from fedskew import experiment, record, tree
 from fedskew.data import shards
 from fedskew.errors import UserError
 from tests.contract import harness
+from tests.data.test_sources import write_mnist
 
 
 def test_a_run_made_longer_equals_a_longer_run(tmp_path: Path) -> None:
@@ -123,6 +124,37 @@ def test_a_run_is_not_resumed_on_other_data(tmp_path: Path) -> None:
     other = fedskew.data.sources.from_arrays(x[:200], y[:200], x[200:], y[200:])
     with pytest.raises(UserError, match="not those that the run"):
         experiment.resume(tmp_path / "run", given=experiment.Given(source=other), rounds=2)
+
+
+def test_data_may_move_and_a_wrong_folder_leaves_the_run_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, elsewhere = (tmp_path / name for name in ("here", "there", "elsewhere"))
+    write_mnist(here / "mnist", samples=120)
+    asked: dict[str, Any] = {"dataset": "mnist", "clients": 2, "partition": "iid", "engine": "inline"}
+    asked["settings"] = ["data.options.verify=false"]
+    monkeypatch.delenv("FEDSKEW_DATA", raising=False)
+    fedskew.compare(["fedavg"], data_dir=here, rounds=2, out=tmp_path, **asked)
+    folder = tmp_path / "fedavg-seed0"
+    before = (folder / "config.toml").read_text()
+    with pytest.raises(UserError, match="typo"):
+        experiment.resume(folder, rounds=3, data_dir="typo")
+    assert (folder / "config.toml").read_text() == before
+
+    here.rename(there)
+    fedskew.compare(["fedavg"], data_dir=there, rounds=2, out=tmp_path, resume=True, **asked)
+    assert experiment.begun(folder).data.dir == str(there)
+    # a folder that is still there is not one that was moved
+    write_mnist(here / "mnist", samples=120)
+    with pytest.raises(UserError, match="other options"):
+        fedskew.compare(["fedavg"], data_dir=here, rounds=2, out=tmp_path, resume=True, **asked)
+
+    there.rename(elsewhere)
+    with pytest.raises(UserError, match="there' does not exist"):
+        experiment.resume(folder, rounds=3)
+    monkeypatch.setenv("FEDSKEW_DATA", str(elsewhere))
+    assert experiment.resume(folder, rounds=3).end["rounds"] == 3
+    assert experiment.resume(folder, rounds=4, data_dir=elsewhere).end["rounds"] == 4
 
 
 def test_a_device_that_is_not_there_is_one_sentence() -> None:

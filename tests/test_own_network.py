@@ -69,6 +69,15 @@ def nothing():
     return None
 
 
+class Narrow(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.head = nn.Linear(64, classes).bfloat16()
+
+    def forward(self, x):
+        return self.head(x.flatten(1).bfloat16())
+
+
 def headless():
     return nn.Flatten()
 
@@ -103,6 +112,7 @@ def _mymodel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("mymodel:boom", [], "network 'mymodel:boom' cannot be built: RuntimeError: no weights here ("),
         ("mymodel:wrong", [], "network 'mymodel:wrong' does not work on samples of shape [1, 8, 8]: RuntimeError: "),
         ("mymodel:Tall", [], "mymodel.py, line 19)"),
+        ("mymodel:Narrow", [], "has weights in bfloat16, 'head.weight' for one; keep them in float32"),
         ("mymodel:Merged", [], "gives logits of shape [10] for 2 samples; with 10 classes they should be [2, 10]"),
         ("mymodel:Strange", ["--set", "model.args.training_fails=true"], "shape [1, 8, 8]: RuntimeError: not today ("),
         ("mymodel:Strange", ["--set", "model.args.most=3"], "RuntimeError: too many ("),

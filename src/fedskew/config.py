@@ -62,6 +62,11 @@ class Data(Section):
     augment: str = "none"
     options: dict[str, Annotated[Scalar, PlainValidator(_scalar)]] = Field(default_factory=dict)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is no such folder, or no longer."""
+        return self.dir is not None and not Path(self.dir).exists()
+
 
 class Partition(Section):
     name: PartitionName = "dirichlet"

@@ -200,12 +200,11 @@ def resume(folder: Path, *, given: Given = NOTHING, progress: Progress | None = 
     run_folder.check_kept(folder, config, checkpoint.exists(folder / CHECKPOINT))
     with run_folder.writing(folder):
         (folder / CHECKPOINT).mkdir(exist_ok=True)
-        run_folder.write(folder / CONFIG, configuration.dumps(config))
     return _go(config, folder, given, progress, None)
 
 
 def begun(
-    folder: Path, rounds: int | None = None, data_dir: str | None = None, workers: int | None = None
+    folder: Path, rounds: int | None = None, data_dir: str | Path | None = None, workers: int | None = None
 ) -> RunConfig:
     """The configuration of the run in a folder: perhaps for more rounds, data that are elsewhere now, other workers."""
     if not run_folder.holds_run(folder):
@@ -217,7 +216,7 @@ def begun(
     if rounds > config.rounds:
         _check_unpaced(registry.build(config.method), config.rounds)
     values = config.model_dump() | {"rounds": rounds}
-    values["data"]["dir"] = data_dir or config.data.dir
+    values["data"]["dir"] = resolve.data_now(config.data) if data_dir is None else str(data_dir)
     values["engine"]["workers"] = config.engine.workers if workers is None else workers
     return configuration.from_dict(values)
 
@@ -329,6 +328,7 @@ def _rounds(
     start = _begin(config, folder, site, header, first, store)
     state, lines, doors, writer = start.state, start.before.rounds, start.before.doors, start.writer
     with closing(writer) if writer is not None else nullcontext():
+        run_folder.keep(folder, config)  # only now, so that a mistake leaves a run that is to go on as it was
         clock = time.perf_counter()
         for event in rounds(site, engine, state, config.evaluate.clients):
             state = event.state

@@ -291,7 +291,8 @@ def holds(folder: Path, config: RunConfig) -> bool:
         return False
     before = experiment.begun(folder)
     engine = before.engine.model_copy(update={key: getattr(config.engine, key) for key in _WHO_COMPUTES})
-    if before.model_copy(update={"engine": engine}) != config:
+    moved = {"dir": config.data.dir} if before.data.is_gone else {}
+    if before.model_copy(update={"engine": engine, "data": before.data.model_copy(update=moved)}) != config:
         raise UserError(f"the run in '{folder}' was begun with other options; give the same ones, or another --out")
     return True
 
@@ -302,7 +303,8 @@ def _continued(config: RunConfig, folder: Path | None, *, given: Given, progress
 
     if folder is None or not holds(folder, config):
         return experiment.run(config, folder, given=given, progress=progress)
-    return experiment.resume(folder, given=given, progress=progress)
+    now = {"data_dir": config.data.dir, "workers": config.engine.workers}
+    return experiment.resume(folder, given=given, progress=progress, **now)
 
 
 def _named(data: Any, given: Given, model: Any, options: dict[str, Any]) -> dict[str, Any]:

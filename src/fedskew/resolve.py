@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fedskew import tree
-from fedskew.config import PARTITION_NEEDS, Engine, Partition, RunConfig
+from fedskew.config import PARTITION_NEEDS, Data, Engine, Partition, RunConfig
 from fedskew.data.sources import Source
 from fedskew.errors import UserError
 from fedskew.models import registry as networks
@@ -36,6 +36,11 @@ def partition_options(wanted: Partition) -> dict[str, Any]:
     if wanted.legacy:
         options["legacy"] = True
     return options
+
+
+def data_now(data: Data) -> str | None:
+    """The folder of a run's data; none, which is FEDSKEW_DATA's, if that is set and they are gone from their own."""
+    return None if data.is_gone and data.name != "own" and os.environ.get("FEDSKEW_DATA") else data.dir
 
 
 def noise(config: RunConfig) -> Noise:

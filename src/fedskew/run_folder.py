@@ -101,6 +101,13 @@ def writing(folder: Path | None) -> Iterator[None]:
         raise UserError(f"cannot write into the run folder '{folder}': {why}; the run can be resumed there") from None
 
 
+def keep(folder: Path | None, config: RunConfig) -> None:
+    """Write down what the run in the folder is, if it has one."""
+    if folder is not None:
+        with writing(folder):
+            write(folder / CONFIG, configuration.dumps(config))
+
+
 def holds_run(folder: Path) -> bool:
     """Whether a run was begun there."""
     return os.path.exists(folder / CONFIG)  # unlike Path.exists, false where one may not look

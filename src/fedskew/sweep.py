@@ -167,7 +167,8 @@ def _trained(trial: Trial, seed: int, kind: str, place: _Place) -> record.Run:
         if not begun:
             experiment.run(config, folder, given=place.given, force=place.force, progress=shown)
         elif not _finished(folder):
-            experiment.resume(folder, given=place.given, progress=shown)
+            now = {"data_dir": config.data.dir, "workers": config.engine.workers}
+            experiment.resume(folder, given=place.given, progress=shown, **now)
     except UserError as error:  # which says nothing about the other values
         place.failed[where] = str(error)
         return record.Run()

@@ -111,6 +111,21 @@ class TestPooledMnist:
         assert torch.equal(pooled.test.x[0, 0], torch.from_numpy(np.concatenate(images)[first].astype(np.uint8)))
         assert pooled.sites is not None and pooled.sites.bincount().min() >= 2
 
+    @pytest.mark.parametrize(
+        ("options", "word"),
+        [
+            ({"clients": 0}, "clients is 0 and must be a whole number of at least 1"),
+            ({"seed": -1}, "seed is -1 and must be a whole number of at least 0"),
+            ({"seed": 2**32}, r"must be below 2\*\*32"),
+            ({"alpha": 0.0}, "alpha is 0.0 and must be a number above 0"),
+            ({"min_size": 100}, "cannot have min_size=100 samples each"),
+        ],
+    )
+    def test_other_options(self, tmp_path: Path, options: dict[str, Any], word: str) -> None:
+        write_mnist(tmp_path / "mnist", samples=40)
+        with pytest.raises(UserError, match=word):
+            load("mnist-pooled", tmp_path, **({"clients": 3, "min_size": 2, "verify": False} | options))
+
 
 class TestSvhn:
     def test_ten_is_the_digit_zero(self, tmp_path: Path) -> None:

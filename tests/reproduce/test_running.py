@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from fedskew import experiment, record, run_folder
 from fedskew.cli import main
 from fedskew.config import RunConfig
+from fedskew.errors import UserError
 from fedskew.reproduce import cells, costs, one
 from fedskew.reproduce.catalogue import Preset, find, presets
 from fedskew.reproduce.cells import Shelf, identity
@@ -155,6 +156,24 @@ def test_a_cell_s_folder_stays_its_own(tmp_path: Path) -> None:
     one.reproduce(preset_of("fedvls/fig9"), "smoke", Shelf(tmp_path), methods=["fedlc"], name="inline")
     (other,) = one.wanted(preset_of("fedvls/fig3/cifar10-dir-0.05"), "smoke", ["fedlc"], name="inline")[0]
     assert Shelf(tmp_path, (tmp_path,)).begun(other) is None
+    # nor from the cells of another table, where --records finds them
+    elsewhere = Shelf(tmp_path / "elsewhere", (tmp_path,))
+    longer = replace(short, config=short.config.model_copy(update={"rounds": 4}))
+    assert elsewhere.begun(other) is None and elsewhere.begun(longer) is None
+    once = replace(other, config=other.config.model_copy(update={"rounds": 1}))
+    assert elsewhere.finished([once]) == {}
+
+
+def test_a_cell_that_was_made_longer_is_not_the_table_s(tmp_path: Path) -> None:
+    (cell,) = one.wanted(preset_of(TABLE1), "smoke", ["fedavg"], name="inline")[0]
+    shelf = Shelf(tmp_path)
+    cells.run([cell], shelf)
+    experiment.resume(shelf.place(cell), rounds=4)
+    with pytest.raises(UserError, match="it has 4 rounds, and the table's 2; move it to another folder"):
+        cells.run([cell], shelf)
+    shelf.place(cell).rename(tmp_path / "cells" / "longer")
+    cells.run([cell], shelf)
+    assert len(record.read(shelf.place(cell)).rounds) == 2
 
 
 def test_a_run_without_scores_of_clients_is_not_taken_for_one_with_them(tmp_path: Path) -> None:

@@ -164,13 +164,17 @@ def mnist_pooled(
     `clients` clients by Dirichlet(`alpha`), again and again until each has `min_size` images. Other files than the
     official ones are refused unless `verify` is false.
     """
+    where = "data set 'mnist-pooled'"
+    if whole(seed, "seed", where, least=0) >= 2**32:
+        raise UserError(f"{where}: seed is {seed} and must be below 2**32, as numpy's are")
+    dealt = whole(clients, "clients", where)
     official = mnist(folder, verify=verify)
     x = torch.cat((official.train.x, official.test.x))
     y = torch.cat((official.train.y, official.test.y))
     stream = np.random.RandomState(seed)
     chosen = train_test_split(np.arange(len(y)), train_size=0.75, random_state=stream)
     train, test = (Arrays(x[rows], y[rows]) for rows in map(torch.from_numpy, chosen))
-    parts = replay(train.y.numpy(), 10, clients, stream, alpha=alpha, min_size=min_size).parts
+    parts = replay(train.y.numpy(), 10, dealt, stream, alpha=alpha, min_size=min_size).parts
     return _dealt(replace(official, name="mnist-pooled", train=train, test=test), parts)
 
 

@@ -17,12 +17,23 @@ def try_out(name: str, module: nn.Module, x: Tensor, classes: int, device: str, 
         with torch.random.fork_rng(devices=[]):
             net = Net(module, device, precision)
             x = x.to(net.device)
+            _check_kinds(name, net)
             _check_shape(name, net.frozen(net.initial(), x).logits, len(x), classes)
             _train(name, net, torch.cat((x, x, x[:1])), classes)  # another number of samples, which must not matter
     except UserError:
         raise
     except Exception as error:
         raise failure(name, x, error) from error
+
+
+def _check_kinds(name: str, net: Net) -> None:
+    """Digests and messages have no numbers of this kind."""
+    for tensor, value in net.initial().items():
+        if value.dtype is torch.bfloat16:
+            raise UserError(
+                f"network '{name}' has weights in bfloat16, '{tensor}' for one; keep them in float32, and say "
+                "precision 'bf16' to compute in bfloat16"
+            )
 
 
 def _check_shape(name: str, logits: Tensor, samples: int, classes: int) -> None:

@@ -28,13 +28,14 @@ class SGD(Optimiser):
         return []
 
     def step(self, weights: Tree, grads: Tree, state: list[Tensor], lr: float) -> None:
-        w, first = list(weights.values()), not state
+        w, first = _wide(weights), not state
         if first and self.momentum:
             state.extend(torch.empty_like(t) for t in w)
         torch._fused_sgd_(
             w, _laid_out_as(w, grads), state, weight_decay=self.weight_decay, momentum=self.momentum, lr=lr,
             dampening=0.0, nesterov=False, maximize=False, is_first_step=first,
         )  # fmt: skip
+        _put_back(weights, w)
 
     def effective_steps(self, steps: int, lr: float, pull: float) -> float:
         """a_k of FedNova: with momentum rho, m <- rho m + 1; with a pull mu, a <- (1 - lr mu) a + m."""
@@ -66,25 +67,38 @@ class Adam(Optimiser):
         return {"steps": steps, "m": _zeros(weights), "v": _zeros(weights)}
 
     def step(self, weights: Tree, grads: Tree, state: dict[str, list[Tensor]], lr: float) -> None:
-        w = list(weights.values())
+        w = _wide(weights)
         torch._foreach_add_(state["steps"], 1)
         torch._fused_adam_(
             w, _laid_out_as(w, grads), state["m"], state["v"], [], state["steps"], lr=lr, beta1=self.beta1,
             beta2=self.beta2, weight_decay=self.weight_decay, eps=self.eps, amsgrad=False, maximize=False,
         )  # fmt: skip
+        _put_back(weights, w)
 
     def effective_steps(self, steps: int, lr: float, pull: float) -> float:
         del lr, pull
         return float(steps)
 
 
+def _wide(weights: Tree) -> list[Tensor]:
+    """Weights as numbers of 32 bits at least: torch's fused steps on a processor leave most of narrower ones alone."""
+    return [t if t.itemsize >= 4 else t.float() for t in weights.values()]
+
+
+def _put_back(weights: Tree, wide: list[Tensor]) -> None:
+    for t, w in zip(weights.values(), wide, strict=True):
+        if t is not w:
+            t.copy_(w)
+
+
 def _laid_out_as(weights: list[Tensor], grads: Tree) -> list[Tensor]:
-    """Gradients whose numbers lie in memory as those of the weights do: fused steps go through both as they lie."""
+    """Gradients whose numbers are as those of the weights and lie in memory as they do: fused steps take them so."""
+    dense = (g.to_dense() if g.is_sparse else g for g in grads.values())
     return [
-        g if g.stride() == w.stride() else torch.empty_like(w).copy_(g)
-        for w, g in zip(weights, grads.values(), strict=True)
+        g if g.stride() == w.stride() and g.dtype == w.dtype else torch.empty_like(w).copy_(g)
+        for w, g in zip(weights, dense, strict=True)
     ]
 
 
 def _zeros(weights: Tree) -> list[Tensor]:
-    return [torch.zeros_like(t) for t in weights.values()]
+    return [torch.zeros_like(t) for t in _wide(weights)]

@@ -94,8 +94,8 @@ class Shelf:
             if (
                 cell.start is None
                 and longest < config.rounds <= wanted.rounds
-                # a cell's folder is named after its own rounds, and after the model that it begins with
-                and (config.rounds == wanted.rounds or folder.parent != self.out / CELLS)
+                # a cell's folder is named after its own rounds
+                and (config.rounds == wanted.rounds or folder.parent.name != CELLS)
                 and identity(as_long) == identity(wanted)
                 and config.evaluate.clients >= wanted.evaluate.clients
                 and _can_go_on(folder, wanted.rounds)
@@ -243,6 +243,7 @@ def train(
     config = cell.config.model_copy(update={"engine": cell.config.engine.model_copy(update={"workers": workers})})
     config, given = (config, experiment.NOTHING) if start is None else _begun(config, cell.client, start)
     if (folder / run_folder.CONFIG).exists():
+        _check_length(folder, config.rounds)
         experiment.resume(
             folder, given=given, progress=progress, rounds=config.rounds,
             # this command's, whatever they were when the run began
@@ -252,19 +253,25 @@ def train(
         experiment.run(config, folder, given=given, progress=progress)
 
 
-def _begun(config: RunConfig, client: int | None, start: Path) -> tuple[RunConfig, experiment.Given]:
-    """The configuration and the network of a run that begins with another's model, perhaps with one client's data."""
-    from safetensors.torch import load_file
+def _check_length(folder: Path, rounds: int) -> None:
+    there = experiment.begun(folder).rounds
+    if there > rounds:
+        raise UserError(
+            f"the run in '{folder}' was made longer: it has {there} rounds, and the table's {rounds}; move it to "
+            "another folder, and the table's will be trained"
+        )
 
+
+def _begun(config: RunConfig, client: int | None, start: Path) -> tuple[RunConfig, experiment.Given]:
+    """The configuration and the data of a run that begins with another's model, perhaps with one client's data."""
     weights = start / run_folder.WEIGHTS
     if not weights.exists():
         raise UserError(f"'{start}' has no {run_folder.WEIGHTS}, which runs are to begin with; train it again")
-    site, source, spec = experiment.prepare(config)
-    module = site.build(spec)
-    module.load_state_dict(load_file(weights))
+    config = config.model_copy(update={"model": config.model.model_copy(update={"weights": str(weights)})})
     if client is None:
-        return config, experiment.Given(source, module)
+        return config, experiment.NOTHING
+    site, source, _ = experiment.prepare(config)
     shard = site.shards.shard(client, source.train.x)
     own = Arrays(shard.x[shard.index], shard.y)
     alone = replace(source, train=own, sites=None, site_names=(), groups=None)
-    return config.model_copy(update={"partition": Partition(name="iid", clients=1)}), experiment.Given(alone, module)
+    return config.model_copy(update={"partition": Partition(name="iid", clients=1)}), experiment.Given(alone)

@@ -325,7 +325,32 @@ def test_ctrl_c_says_how_to_go_on() -> None:
     assert "Traceback" not in said
 
 
+def test_a_report_does_not_replace_a_file_of_a_run() -> None:
+    succeed("run", "--rounds", "1", "--clients", "2", "--engine", "inline", "--out", "mine")
+    before = Path("mine/record.jsonl").read_bytes()
+    for name in ("record.jsonl", "config.toml", "weights.safetensors"):
+        said = complaint("report", "mine", "-o", f"mine/{name}", "--format", "csv")
+        assert f"'mine/{name}' is a file of a run" in said
+    assert Path("mine/record.jsonl").read_bytes() == before
+    succeed("report", "mine", "-o", "mine/report.csv")
+
+
 # ---- progress -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_is_minded_with_the_next_round() -> None:
+    class Clearing:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Progress() as progress:
+        advance = progress.of("fedavg", 2)
+        Clearing()
+        advance({"round": 0})
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def _rounds(number: int, start: int = 0) -> list[dict[str, Any]]:

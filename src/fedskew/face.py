@@ -211,7 +211,7 @@ def compare(
     folders = {pair: None if out is None else Path(out) / comparison.run_name(*pair) for pair in pairs}
     for folder in folders.values():
         if folder is not None and not resume:
-            run_folder.check_free(folder, force)
+            run_folder.check_free(folder, force, again="go on by --resume")
     if out is not None and resume:
         comparison.check_all_named(Path(out), [folder for folder in folders.values() if folder is not None])
     tracker = trackers.wanted(track)

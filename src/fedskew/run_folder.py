@@ -31,14 +31,14 @@ OURS = (
 )
 
 
-def check_free(out: Path, force: bool) -> None:
-    """Refuse a folder that holds a run already, unless it may be replaced."""
+def check_free(out: Path, force: bool, again: str = "resume it") -> None:
+    """Refuse a folder that holds a run already, unless it may be replaced; `again` is how to go on with that one."""
     try:
         str(out).encode()
     except UnicodeEncodeError:
         raise UserError(f"--out {os.fsencode(out)!r} is not a name in UTF-8; choose another") from None
     if holds_run(out) and not force:
-        raise UserError(f"'{out}' already holds a run; resume it, choose another --out, or say --force to replace it")
+        raise UserError(f"'{out}' already holds a run; {again}, choose another --out, or say --force to replace it")
     if holds_run(out) and not (out / record.NAME).exists():
         try:
             configuration.load(out / CONFIG)
@@ -111,6 +111,12 @@ def keep(folder: Path | None, config: RunConfig) -> None:
 def holds_run(folder: Path) -> bool:
     """Whether a run was begun there."""
     return os.path.exists(folder / CONFIG)  # unlike Path.exists, false where one may not look
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a path is one of the files that make a run."""
+    beside = holds_run(path.parent) or (path.parent / record.NAME).exists()
+    return beside and any(path.match(pattern) for pattern in OURS)
 
 
 def write(path: Path, text: str) -> None:

@@ -128,7 +128,7 @@ def _check_place(place: _Place, trials: Iterable[Trial], first: Iterable[int], f
         return
     for name, (kind, seeds) in itertools.product(names, ((TRIALS, first), (CONFIRMED, fresh))):
         for seed in seeds:
-            run_folder.check_free(place.folder / kind / run_name(name, seed), place.force)
+            run_folder.check_free(place.folder / kind / run_name(name, seed), place.force, "go on by --resume")
 
 
 def _check_buildable(trials: Iterable[Trial], given: Given) -> None:

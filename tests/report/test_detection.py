@@ -240,6 +240,13 @@ def test_too_few_sites_have_no_witnesses(tmp_path: Path) -> None:
     assert "insufficient: nothing can be said" in detection_page.html(found)
 
 
+def test_where_nothing_can_be_said_nothing_is_read(tmp_path: Path) -> None:
+    apart = with_evidence(door(cells([1], clients=5)), distance=[0.0, 0.0, 0.0, 0.0, 9.0])
+    found = judged(tmp_path / "run", apart)
+    assert found.shown.reading == "shift"
+    assert detection_page.reading(found.shown).startswith("Neither wrong labels nor other inputs")
+
+
 def test_a_model_that_learned_nothing_estimates_no_share_of_wrong_labels(tmp_path: Path) -> None:
     guessed = replace(cells([]), mean=cells([]).mean + 0.1)
     told = door(guessed)

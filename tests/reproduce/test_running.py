@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +21,7 @@ from fedskew.errors import UserError
 from fedskew.reproduce import cells, costs, one
 from fedskew.reproduce.catalogue import Preset, find, presets
 from fedskew.reproduce.cells import Shelf, identity
+from tests.commands import complaint
 
 TABLE1 = "fedlmd/table1/cifar10-lda-0.05"
 
@@ -431,8 +437,36 @@ def test_cells_side_by_side_give_the_same_table(finished: Path, tmp_path: Path) 
             name="inline",
         )
     assert sorted(done) == ["fedavg", "fedlmd"]
-    tables = [(out / TABLE1 / "smoke" / "table.csv").read_text() for out in (finished, tmp_path)]
+    tables = [(out / TABLE1 / "smoke-fedavg-fedlmd" / "table.csv").read_text() for out in (finished, tmp_path)]
     assert tables[0] == tables[1]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_that_run_side_by_side(tmp_path: Path) -> None:
+    asked = ["reproduce", "fedlmd/fig5/shard", "--scale", "smoke", "--jobs", "2", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "fedskew", *asked]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline().endswith(": finished\n")
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "go on with the same command" in said.splitlines()[-1] and "Traceback" not in said
+    # those that had begun may have ended meanwhile, but none of the other runs began
+    assert len(list(tmp_path.rglob(record.NAME))) < 12
+
+
+def test_some_of_a_table_does_not_replace_all_of_it(tmp_path: Path) -> None:
+    preset = preset_of(TABLE1)
+    asked: list[dict[str, Any]] = [{}, {"methods": ["fedavg"]}, {"methods": ["fedavg"], "seeds": 2}]
+    made = [one.reproduce(preset, "smoke", Shelf(tmp_path), name="inline", **each) for each in asked]
+    assert [each.folder.name for each in made] == ["smoke", "smoke-fedavg", "smoke-fedavg-seeds=2"]
+    assert "One seed." in made[0].sentences and any(said.startswith("2 seeds: ") for said in made[2].sentences)
+
+
+def test_a_row_and_methods_must_agree() -> None:
+    said = complaint("reproduce", f"{TABLE1}/fedntd", "--methods", "fedavg")
+    assert "is of fedntd, and --methods says fedavg; say one of them" in said
 
 
 def test_the_command_says_what_is_missing() -> None:

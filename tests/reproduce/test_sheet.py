@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.reproduce import measure, sheet
+from fedskew.reproduce import measure, one, sheet
 from fedskew.reproduce.catalogue import Cell, Preset, find
 from fedskew.reproduce.measure import Measured, Ran
 
@@ -135,6 +135,19 @@ def test_two_readings_of_one_printed_row_are_not_a_pair() -> None:
     found = sheet.numbers(preset_of("fedvls/table5"), lines)
     assert [number.printed for number in found] == [57.31, 57.31, 75.71]
     assert sheet.orders(found)[1].endswith("of 2 pairs 1 are turned round: fedlc over both")
+
+
+@pytest.mark.parametrize("rows", [("fedntd", "fedlmd"), ("fedlmd", "fedntd")])
+def test_equal_numbers_have_no_order(rows: tuple[str, ...]) -> None:
+    lines = [Measured(row, "cifar10-lda-0.05", {"best": [40.0]}) for row in rows]
+    ours, printed = sheet.orders(sheet.numbers(preset_of("fedlmd/table1/cifar10-lda-0.05"), lines))
+    assert ours.endswith(f"from best to worst: {' = '.join(rows)}")
+    assert printed.endswith("of 1 pairs 0 are turned round")
+
+
+def test_who_computed_is_no_substitution() -> None:
+    (cell,) = one.wanted(preset_of("fedlmd/table1/cifar10-lda-0.05"), "paper", ["fedavg"], device="cuda", workers=3)[0]
+    assert sheet.substitutions([cell]) == []
 
 
 def test_less_drift_is_better() -> None:

@@ -99,7 +99,7 @@ def _facts(found: Detection) -> dict[str, str]:
             "BIC": f"{judged.bic:+.1f} in favour of two groups",
             "gap": f"{judged.gap:.2f} times the loss; two groups with probability {judged.two_groups:.3f}",
         }
-    facts |= {"reading": f"{shown.reading}. {reading(shown)}", "decided": decided(shown)}
+    facts |= {"reading": reading(shown), "decided": decided(shown)}
     voted = shown.called(found.fits.sets[0][0]) or "nobody"
     single = f"{found.indicator}, {used.seeds} seeds: most often {voted} ({found.fits.share:.2f})"
     if found.quality is not None and found.fits_quality is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,27 +33,53 @@ def all_rounds(config: RunConfig) -> int:
 
 
 class Progress:
-    """Shows one run after the other on standard error, and before them how images are decoded."""
+    """Shows one run after the other on standard error, and before them how images are decoded.
+
+    Python drops a Ctrl-C that comes while it clears objects away, as between two runs: the next round minds it.
+    """
 
     def __init__(self) -> None:
         self._bars: Bars | None = None
         self._live = sys.stderr.isatty()
         self._decoding = decoding.shown()
+        self._interrupted = False
+        self._before: Any = None
 
     def __enter__(self) -> Progress:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupt)
         self._decoding.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
         self._stop()
         self._decoding.__exit__(kind, error, at)
+        if error is None:
+            self._mind()
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True
+        self._mind()
+
+    def _mind(self) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
 
     def of(self, name: str, rounds: int) -> Advance:
         """What to call after each round of a run."""
         # While a bar is shown it stands between us and standard error, which workers must not inherit: it begins
         # with the first round, after the engine has forked, and ends before the next run.
         self._stop()
-        return self._bar(name, rounds) if self._live else _lines(name, rounds)
+        self._mind()
+        show = self._bar(name, rounds) if self._live else _lines(name, rounds)
+
+        def advance(line: dict[str, Any]) -> None:
+            self._mind()
+            show(line)
+
+        return advance
 
     def _bar(self, name: str, rounds: int) -> Advance:
         drawn = 0.0

@@ -76,14 +76,15 @@ def reproduce(
 
     shelf = Shelf(out, records)
     every = catalogue.presets().values()
-    chosen: Chosen = [(preset, ()) for preset in every] if wanted is None else catalogue.find(wanted)
-    chosen = _with_methods(chosen, tuple(filter(None, (methods or "").split(","))), wanted)
+    chosen: Chosen = [(preset, ()) for preset in every] if wanted is None else catalogue.find(wanted.rstrip("/"))
+    chosen = _with_methods(chosen, tuple(filter(None, (each.strip() for each in (methods or "").split(",")))), wanted)
     if listing:
         runs = [(preset, one.wanted(preset, scale, rows, seeds, **engine)) for preset, rows in chosen]
         _list(runs, scale, engine["precision"], shelf, costs.Clock(measure=measure), as_json)
         return
     if wanted is None:
         raise UserError("which table or figure? Name one of 'fedskew reproduce --list', for example fedvls/table7")
+    shown = []
     for preset, rows in chosen:
         with _repeatable(), Progress() as progress:
 
@@ -93,7 +94,12 @@ def reproduce(
             outcome = one.reproduce(
                 preset, scale, shelf, methods=rows, seeds=seeds, jobs=jobs, tell=tell, done=_done, **engine
             )
-        _show(outcome, as_json)
+        if as_json:
+            shown.append(_plain(outcome))
+        else:
+            _show(outcome)
+    if as_json:
+        print_json(shown[0] if len(shown) == 1 else shown)
 
 
 def _with_methods(chosen: Chosen, named: tuple[str, ...], wanted: str | None) -> Chosen:
@@ -103,6 +109,11 @@ def _with_methods(chosen: Chosen, named: tuple[str, ...], wanted: str | None) ->
         if name not in rows:
             nowhere = f"no table has a method '{name}'" if wanted is None else f"'{wanted}' has no method '{name}'"
             raise UserError(f"{nowhere}{nearest(name, rows) if rows else '; it has none'}")
+    for _, row in chosen:
+        if row and named and set(row) != set(named):
+            raise UserError(
+                f"'{wanted}' is of {', '.join(row)}, and --methods says {', '.join(named)}; say one of them"
+            )
     own = [(preset, row or tuple(name for name in named if name in preset.methods)) for preset, row in chosen]
     return [(preset, rows) for preset, rows in own if rows or not named]
 
@@ -172,6 +183,7 @@ def _list(
             for row in rows
         ],
         left=3,
+        whole=True,
     )
     from joblib import cpu_count
 
@@ -185,20 +197,19 @@ def _list(
         )
 
 
-def _show(outcome: Outcome, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "id": outcome.preset.id,
-                "scale": outcome.scale,
-                "heading": outcome.heading,
-                "cells": outcome.cells,
-                "sentences": outcome.sentences,
-                "substitutions": outcome.substitutions,
-                "files": [str(path) for path in outcome.files],
-            }
-        )
-        return
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "id": outcome.preset.id,
+        "scale": outcome.scale,
+        "heading": outcome.heading,
+        "cells": outcome.cells,
+        "sentences": outcome.sentences,
+        "substitutions": outcome.substitutions,
+        "files": [str(path) for path in outcome.files],
+    }
+
+
+def _show(outcome: Outcome) -> None:
     click.echo(f"{outcome.preset.id}, scale {outcome.scale}")
     if outcome.cells:
         print_table(outcome.heading, outcome.cells)

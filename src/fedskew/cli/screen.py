@@ -31,14 +31,17 @@ def rounds_from_one(end: Mapping[str, Any]) -> dict[str, int]:
     return {key: end[key] + 1 for key in ("best_round", "reached") if end.get(key) is not None}
 
 
-def print_table(heading: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 1, lines: bool = False) -> None:
-    """A table whose first `left` columns are text and the others numbers."""
+def print_table(
+    heading: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 1, lines: bool = False, whole: bool = False
+) -> None:
+    """A table whose first `left` columns are text and the others numbers; names in the first are `whole` if so said."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_lines=lines, pad_edge=False)
     for number, name in enumerate(heading):
-        table.add_column(name, justify="left" if number < left else "right", overflow="fold")
+        unbroken = whole and number == 0
+        table.add_column(name, justify="left" if number < left else "right", overflow="fold", no_wrap=unbroken)
     for row in cells:
         table.add_row(*row)
     console().print(table)

@@ -25,6 +25,7 @@ MANY_CLIENTS, MANY_CLASSES = 40, 20
 @click.option("--format", "kind", type=click.Choice(["html", "md", "csv", "png"]), help="[by the file's ending]")
 def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
     """Make one page of runs, finished or not. RUN is a run folder, a record file, or a folder of runs."""
+    from fedskew import run_folder
     from fedskew.report import page
     from fedskew.report import runs as records
     from fedskew.report.comparison import save
@@ -38,6 +39,8 @@ def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
     path = out or Path(f"report.{chosen}")
     if not path.parent.is_dir():
         raise UserError(f"cannot write '{path}': there is no folder '{path.parent}'; make it, or name another")
+    if not printed and run_folder.is_ours(path):
+        raise UserError(f"'{path}' is a file of a run, which a report must not replace; name another")
     made = page.FORMATS[chosen](records.read(runs))
     if printed:
         click.echo(made, nl=False)

@@ -25,6 +25,7 @@ READINGS = {
     "both": "Some sites have labels that contradict the model, and some sites' inputs look different: wrong labels and "
     "a shift of inputs, at the same site or at different ones.",
 }
+UNKNOWN = "Neither wrong labels nor other inputs can be read from what sites sent."
 UNREAD = "Sites sent their losses only, so wrong labels could not be told apart from inputs that look different."
 VERDICTS = {
     "some": "some: all three witnesses below speak for wrong labels",
@@ -126,6 +127,8 @@ def witnesses(shown: Finding) -> list[dict[str, Any]]:
 
 def reading(shown: Finding) -> str:
     """Wrong labels or other inputs, in a sentence."""
+    if shown.judgement.verdict == "insufficient":
+        return UNKNOWN
     return READINGS[shown.reading] if np.isfinite(shown.evidence.distance).any() else UNREAD
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -223,13 +224,21 @@ def _train(
     workers = max(1, cpu_count() // jobs)
     # forked workers would inherit threads that hold locks; these fork again for their own engines
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {
-            pool.submit(train, cell, folder, begun.get(folder), workers): cell for folder, cell in missing.items()
-        }
-        for future in as_completed(futures):
-            future.result()
-            if done is not None:
-                done(futures[future])
+        try:
+            # workers inherit what is blocked: of Ctrl-C they hear from us, or each would end one run and take the next
+            unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            futures = {
+                pool.submit(train, cell, folder, begun.get(folder), workers): cell for folder, cell in missing.items()
+            }
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+            for future in as_completed(futures):
+                future.result()
+                if done is not None:
+                    done(futures[future])
+        except KeyboardInterrupt:
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
 
 
 def train(

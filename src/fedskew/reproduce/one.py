@@ -60,8 +60,8 @@ def reproduce(
     """Run what is missing of a preset, and write table.md, table.csv and figure.png under the shelf's folder."""
     if preset.shows in STILL:
         return _still(preset, scale, shelf.out)
-    folder = shelf.out / preset.id / scale
     groups = wanted(preset, scale, methods, seeds, **engine)
+    folder = shelf.out / preset.id / _called(preset, scale, groups)
     cells, weighed = [cell for group in groups for cell in group], preset.shows == "domains"
     found = running.run(cells, shelf, weights=weighed, jobs=jobs, tell=tell, done=done)
     ran = [_ran(group, shelf, found, FITS[scale]) for group in groups]
@@ -70,7 +70,7 @@ def reproduce(
     made = sheet.Sheet(
         f"{preset.id}, {scale}",
         numbers,
-        _sentences(preset, scale, methods, ran, numbers),
+        _sentences(preset, scale, methods, ran, numbers, len(groups[0])),
         sheet.substitutions([group[0] for group in groups]),
     )
     files = [folder / TABLE, folder / NUMBERS]
@@ -83,14 +83,28 @@ def reproduce(
     return Outcome(preset, scale, *sheet.cells(made), made.sentences, made.substitutions, folder, files)
 
 
+def _called(preset: Preset, scale: Scale, groups: Sequence[Sequence[Cell]]) -> str:
+    """The folder of a table: its scale, and what was asked for instead of all of it, which is another table."""
+    rows = list(dict.fromkeys(group[0].row for group in groups))
+    usual = len(wanted(preset, scale)[0])
+    words = [scale, *(rows if len(rows) < len(preset.methods) else ())]
+    words += [f"seeds={len(groups[0])}"] * (len(groups[0]) != usual)
+    precision = groups[0][0].config.engine.precision
+    return "-".join([*words, *([precision] if precision != "float32" else [])])
+
+
 def _sentences(
     preset: Preset,
     scale: Scale,
     methods: Sequence[str],
     ran: Sequence[measure.Ran],
     numbers: Sequence[sheet.Number],
+    seeds: int,
 ) -> list[str]:
-    said = [preset.note] if preset.note else []
+    said = ["One seed." if seeds == 1 else f"{seeds} seeds: means, and population deviations behind them."]
+    if preset.shows == "balanced":
+        said.append("Accuracies are balanced: means of the classes' own.")
+    said += [preset.note] if preset.note else []
     if preset.shows in ("accuracy", "balanced", "curves", "prefixes", "drift", "sweep", "domains"):
         said += sheet.orders(numbers)
     if any(each.cell.stands_in for each in ran):

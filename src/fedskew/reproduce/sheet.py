@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, groupby
 from statistics import fmean, pstdev
 
 from fedskew.config import RunConfig
@@ -91,13 +91,14 @@ def orders(found: Sequence[Number]) -> list[str]:
         if len(ranked) < 2:
             continue
         sign = 1 if measure in _SMALLER else -1
-        ours = sorted(ranked, key=lambda row: sign * (ranked[row].ours or 0.0))
+        height = {row: sign * (each.ours or 0.0) for row, each in ranked.items()}
+        ours = [" = ".join(rows) for _, rows in groupby(sorted(ranked, key=height.__getitem__), height.__getitem__)]
         sentences.append(f"{column}, ours from best to worst: {', '.join(ours)}")
         known = [row for row in ranked if ranked[row].printed is not None]
         theirs = sorted(known, key=lambda row: sign * (ranked[row].printed or 0.0))
         if len(theirs) > 1:
             pairs = [(a, b) for a, b in combinations(theirs, 2) if ranked[a].printed != ranked[b].printed]
-            turned = [f"{b} over {a}" for a, b in pairs if ours.index(b) < ours.index(a)]
+            turned = [f"{b} over {a}" for a, b in pairs if height[b] < height[a]]
             last = f"of {len(pairs)} pairs {len(turned)} are turned round"
             last += f": {', '.join(turned)}" if turned else ""
             sentences.append(f"{column}, as printed: {', '.join(theirs)}; {last}")
@@ -125,7 +126,9 @@ def _changes(cell: Cell, of: str = "") -> Iterator[str]:
 
 
 def _plain(config: RunConfig) -> dict[str, object]:
-    return config.model_dump(exclude={"seed": True, "data": {"dir"}})
+    return config.model_dump(
+        exclude={"seed": True, "data": {"dir"}, "engine": {"name", "workers", "address", "device"}}
+    )
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -32,9 +32,9 @@ def run(accuracies: list[float | None], **extra: Any) -> record.Run:
     return record.Run(header("fedavg", 0), lines(accuracies, **extra))
 
 
-def header(method: str, seed: int, alpha: float = 0.5) -> dict[str, Any]:
+def header(method: str, seed: int, alpha: float = 0.5, rounds: int = 3) -> dict[str, Any]:
     config = RunConfig.model_validate(
-        {"method": method, "seed": seed, "rounds": 3, "partition": {"clients": 2, "alpha": alpha}}
+        {"method": method, "seed": seed, "rounds": rounds, "partition": {"clients": 2, "alpha": alpha}}
     )
     return {
         "config": config.model_dump(),
@@ -63,7 +63,7 @@ def write(
 ) -> Path:
     """A run folder with nothing but a record in it; `told` and sections of `config` change its header."""
     folder.mkdir(parents=True)
-    head = header(method, seed, extra.pop("alpha", 0.5)) | dict(told or {})
+    head = header(method, seed, extra.pop("alpha", 0.5), extra.pop("rounds", 3)) | dict(told or {})
     for section, values in (config or {}).items():
         head["config"][section] = head["config"][section] | dict(values)
     writer = record.Writer.create(folder / record.NAME, head)

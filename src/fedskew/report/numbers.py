@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from fedskew import record
 from fedskew.report import tables
-from fedskew.report.runs import Loaded
-from fedskew.report.tables import Ran, final_recall
+from fedskew.report.runs import Loaded, so_far
+from fedskew.report.tables import Ran
 
 LEVEL = 0.95
 LEAST_PAIRS = 3
@@ -121,6 +121,12 @@ def difference(ours: Mapping[Any, float | None], theirs: Mapping[Any, float | No
     return Difference(fmean(each), len(each), (fmean(each) - half, fmean(each) + half))
 
 
+def finite_mean(values: Iterable[float | None]) -> float | None:
+    """Without what is missing or not a number."""
+    found = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(found) if found else None
+
+
 # ---- methods side by side -------------------------------------------------------------------------------------------
 
 #: a seed, and the digest of who holds what
@@ -129,7 +135,7 @@ Pair = tuple[int | None, str | None]
 
 @dataclass(frozen=True)
 class Standing:
-    """A method among others on the same task, with its score of each seed and split.
+    """A method among others on the same task, with the score of each seed and split that decides.
 
     `behind` is its difference to the one with the highest mean of each measure.
     """
@@ -143,6 +149,24 @@ class Standing:
     @property
     def seeds(self) -> int:
         return len({each.seed for each in self.runs})
+
+    @property
+    def deciding(self) -> list[Loaded]:
+        """Its runs that are finished, or all as long as none is."""
+        return _deciding(self.runs)
+
+    @property
+    def unfinished(self) -> list[Loaded]:
+        return [each for each in self.runs if not each.finished]
+
+    @property
+    def after(self) -> str:
+        """How far it is, if none of its runs is finished."""
+        return "" if any(each.finished for each in self.runs) else f"after {so_far(self.runs)}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.after})" if self.after else self.name
 
     def scored(self, measure: Measure) -> int:
         """How many seeds have a score that is a number."""
@@ -174,6 +198,21 @@ class Task:
     @property
     def runs(self) -> list[Loaded]:
         return [each for standing in self.standings for each in standing.runs]
+
+    @property
+    def deciding(self) -> list[Loaded]:
+        """The runs that decide who wins, and whose means are shown."""
+        return [each for standing in self.standings for each in standing.deciding]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The different numbers of rounds that its runs were made for."""
+        return sorted({each.config["rounds"] for each in self.runs if each.config})
+
+    @property
+    def even(self) -> bool:
+        """Whether every method has finished, and after equally many rounds: else nobody wins."""
+        return len(self.lengths) <= 1 and not any(each.after for each in self.standings)
 
     @property
     def labels(self) -> list[str]:
@@ -225,7 +264,12 @@ def tasks(runs: Sequence[Loaded]) -> list[Task]:
 
 
 def _target(runs: Sequence[Loaded]) -> float | None:
-    return _finite_mean(score(each.run, "last") for each in runs if each.short == runs[0].short)
+    first = _deciding([each for each in runs if each.short == runs[0].short])
+    return finite_mean(score(each.run, "last") for each in first)
+
+
+def _deciding(runs: list[Loaded]) -> list[Loaded]:
+    return [each for each in runs if each.finished] or runs
 
 
 def _standings(runs: Sequence[Loaded]) -> list[Standing]:
@@ -234,7 +278,7 @@ def _standings(runs: Sequence[Loaded]) -> list[Standing]:
         groups.setdefault(each.short, []).append(each)
     bare = []
     for name, group in groups.items():
-        values = {measure: _by_pair(group, measure) for measure in MEASURES}
+        values = {measure: _by_pair(_deciding(group), measure) for measure in MEASURES}
         spread = {measure: Spread.of(value.values()) for measure, value in values.items()}
         bare.append(Standing(name, group, values, spread, {}))
     first = {measure: next(iter(_leaders(bare, measure)), None) for measure in MEASURES}
@@ -269,80 +313,6 @@ def _by_pair(runs: Sequence[Loaded], measure: Measure) -> dict[Pair, float | Non
 def _leaders(standings: Sequence[Standing], measure: Measure) -> list[Standing]:
     highest = max((each.mean(measure) for each in standings), default=-math.inf)
     return [each for each in standings if -math.inf < highest <= each.mean(measure) + EQUAL]
-
-
-# ---- who was hurt ---------------------------------------------------------------------------------------------------
-
-
-def class_recall(runs: Iterable[Loaded]) -> list[float | None] | None:
-    """Per-class recall of the last evaluated model, the mean over runs; None for a class without test samples."""
-    found = [recall for each in runs if (recall := final_recall(each.run)) is not None]
-    return [_finite_mean(column) for column in zip(*found, strict=False)] if found else None
-
-
-def confusion(runs: Iterable[Loaded]) -> list[list[int]] | None:
-    """How often a class was taken for another by the final models, summed over runs."""
-    found = [table for each in runs if (table := (each.run.end or {}).get("confusion"))]
-    if not found:
-        return None
-    return [[sum(cells) for cells in zip(*rows, strict=False)] for rows in zip(*found, strict=False)]
-
-
-@dataclass(frozen=True)
-class Client:
-    """What a client holds (None where the record does not say), and how its model did when it was last asked."""
-
-    client: int
-    samples: int | None
-    classes: int | None
-    mislabelled: float | None
-    accuracy: dict[str, float | None]
-    vacant: dict[str, float | None]
-
-    @property
-    def worst(self) -> float:
-        return min((share for share in self.accuracy.values() if share is not None), default=math.inf)
-
-
-def on_one_split(task: Task) -> list[Loaded]:
-    """Of the runs whose client models were scored, those on the split that most have: others have other clients."""
-    found = [each for each in task.runs if _latest(each.run)]
-    (split, _), *_ = Counter(each.pair[1] for each in found).most_common(1) or [(None, 0)]
-    return [each for each in found if each.pair[1] == split]
-
-
-def clients(task: Task) -> list[Client]:
-    """Those of one split, the worst-off first; nobody where client models were not scored."""
-    runs = on_one_split(task)
-    latest = {each.name: [_latest(one.run) for one in runs if one.short == each.name] for each in task.standings}
-    known = sorted({client for runs in latest.values() for run in runs for client in run})
-    header = runs[0].run.header if runs else {}
-    counts, realised = header.get("counts") or [], (header.get("noise") or {}).get("realised") or []
-
-    def mean(name: str, client: int, key: str) -> float | None:
-        return _finite_mean(run[client].get(key) for run in latest[name] if client in run)
-
-    rows = [
-        Client(
-            client,
-            sum(counts[client]) if client < len(counts) else None,
-            sum(n > 0 for n in counts[client]) if client < len(counts) else None,
-            realised[client] if client < len(realised) else None,
-            {name: mean(name, client, "accuracy_all") for name in latest},
-            {name: mean(name, client, "accuracy_vacant") for name in latest},
-        )
-        for client in known
-    ]
-    return sorted(rows, key=lambda row: (row.worst, row.client))
-
-
-def _latest(run: Ran) -> dict[int, dict[str, Any]]:
-    return {each["client"]: each for line in run.rounds for each in line.get("clients") or ()}
-
-
-def _finite_mean(values: Iterable[float | None]) -> float | None:
-    found = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(found) if found else None
 
 
 # ---- curves ---------------------------------------------------------------------------------------------------------

@@ -107,8 +107,8 @@ def png(runs: Sequence[Loaded]) -> bytes:
     """The curves of each task, and beside them the client models if they were scored."""
     compared = []
     for task in numbers.tasks(runs):
-        groups = grouped(task.runs)
-        compared.append(pictures.Compared(task.title, groups, tables.comparison(groups, task.target), task.target))
+        rows = tables.comparison(grouped(task.deciding), task.target)
+        compared.append(pictures.Compared(task.title, grouped(task.runs), rows, task.target))
     drawn = io.BytesIO()
     pictures.comparisons(compared).savefig(drawn, format="png", dpi=160)
     return drawn.getvalue()

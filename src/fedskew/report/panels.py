@@ -13,7 +13,7 @@ from typing import Any
 from fedskew import config as configuration
 from fedskew import record
 from fedskew.errors import UserError
-from fedskew.report import detection, detection_page, drawings, numbers, tables, verdict
+from fedskew.report import detection, detection_page, drawings, hurt, numbers, tables, verdict
 from fedskew.report.cells import Cell, Table, counted, percent, shade, shaded
 from fedskew.report.numbers import Task
 from fedskew.report.runs import Loaded
@@ -44,7 +44,7 @@ def title(runs: Sequence[Loaded]) -> str:
 def notes(runs: Sequence[Loaded], tasks: Sequence[Task]) -> list[str]:
     """What could not be read, what did not come to its end, what is not a number, and what is odd about seeds."""
     told = [each.run.note for each in runs if each.run.note]
-    told += [f"{called(each)}: {each.state}" for each in runs if each.run.end is None]
+    told += [f"{called(each)}: {each.state}" for each in runs if not each.finished]
     told += [
         f"{called(each)}: {label} is not a number in {count:,} of {len(each.run.rounds):,} rounds"
         for each in runs
@@ -108,7 +108,7 @@ def privacy(runs: Sequence[Loaded]) -> dict[str, str]:
 
 def classes(task: Task) -> Table | str:
     """Recall of each class by method, beside the classes' training samples."""
-    recalls = {each.name: numbers.class_recall(each.runs) for each in task.standings}
+    recalls = {each.name: hurt.class_recall(each.deciding) for each in task.standings}
     found = {name: recall for name, recall in recalls.items() if recall is not None}
     if not found:
         return "No round of any run has the recall of each class: no model was evaluated."
@@ -127,7 +127,7 @@ def classes(task: Task) -> Table | str:
 def vacant(task: Task) -> Table | str:
     """Client models on the classes that a client holds much of, little of, and nothing of."""
     scored = {
-        each.name: [numbers.Spread.of(tables.client_score(one.run, group) for one in each.runs).mean
+        each.name: [numbers.Spread.of(tables.client_score(one.run, group) for one in each.deciding).mean
                     for group in tables.GROUPS]
         for each in task.standings
     }  # fmt: skip
@@ -138,11 +138,11 @@ def vacant(task: Task) -> Table | str:
 
 
 def clients(task: Task) -> Table | str:
-    found = numbers.clients(task)
+    found = hurt.clients(task)
     if not found:
         return "Client models were not scored; --score-clients does it."
     noisy = any(each.mislabelled for each in found)
-    shown = numbers.on_one_split(task)
+    shown = hurt.on_one_split(task)
     names, sites = [each.name for each in task.standings], shown[0].clients
     heading = ["client", "samples", "classes", *(["wrong labels %"] if noisy else []), *names]
     rows = []
@@ -165,7 +165,7 @@ def confusions(task: Task) -> list[dict[str, Any]]:
     """One for each method: a table if it is small, else an image and what is mistaken most often."""
     shown: list[dict[str, Any]] = []
     for each in task.standings:
-        table = numbers.confusion(each.runs)
+        table = hurt.confusion(each.deciding)
         if table is None:
             continue
         names = task.labels if len(task.labels) == len(table) else [str(c) for c in range(len(table))]
@@ -337,7 +337,10 @@ PANELS: dict[str, tuple[str, Callable[[Sequence[Loaded], Sequence[Task]], dict[s
             "tasks": [
                 (
                     each.title,
-                    {"says": [verdict.says(each, one) for one in each.measures], "table": verdict.standings(each)},
+                    {
+                        "says": [*(verdict.says(each, one) for one in each.measures), *verdict.cautions(each)],
+                        "table": verdict.standings(each),
+                    },
                 )
                 for each in tasks
             ],

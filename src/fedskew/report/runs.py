@@ -60,18 +60,27 @@ class Loaded:
         return names.of_clients(split.get("name", ""), split.get("clients", 0), sites)
 
     @property
+    def finished(self) -> bool:
+        """Whether it has made all its rounds: where some are added, its record has no end until they are made."""
+        return self.run.end is not None
+
+    @property
     def state(self) -> str:
         """Whether it came to its end, or still goes on."""
-        if self.run.end is not None:
+        if self.finished:
             return "finished"
         going = record.has_writer(self.path / record.NAME if self.path.is_dir() else self.path)
         return f"{'going, now' if going else 'stopped'} after {self.done}"
 
     @property
+    def made(self) -> int:
+        """How many rounds it has made; those that a method has beside those asked for do not count here."""
+        return sum(line.get("counted") is not False for line in self.run.rounds)
+
+    @property
     def done(self) -> str:
-        """How far it is; rounds that a method has beside those asked for do not count here."""
-        done = sum(line.get("counted") is not False for line in self.run.rounds)
-        return f"{done:,} of {self.config.get('rounds', 'unknown')} rounds"
+        """How far it is."""
+        return so_far([self])
 
 
 def read(paths: Iterable[Path]) -> list[Loaded]:
@@ -87,6 +96,13 @@ def read(paths: Iterable[Path]) -> list[Loaded]:
         Loaded(path, run, title, f"{short[path]} on {title}" if len(together) > 1 else short[path], short[path])
         for (path, run), title in zip(found, titles, strict=True)
     ]
+
+
+def so_far(runs: Sequence[Loaded]) -> str:
+    """How far runs of equally many rounds are: ``2 to 7 of 15 rounds``."""
+    made = [each.made for each in runs]
+    ends = dict.fromkeys((min(made), max(made)))
+    return f"{' to '.join(f'{each:,}' for each in ends)} of {runs[0].config.get('rounds', 'unknown')} rounds"
 
 
 def grouped(loaded: Iterable[Loaded]) -> dict[str, list[record.Run]]:

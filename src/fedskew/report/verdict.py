@@ -7,6 +7,7 @@ import math
 from fedskew import record
 from fedskew.report.cells import Cell, Table, percent, points, shade
 from fedskew.report.numbers import EQUAL, Difference, Measure, Standing, Task
+from fedskew.report.runs import so_far
 
 FOOTNOTE = (
     "Means over seeds ± the population's standard deviation. Differences to the highest mean are in points, in pairs "
@@ -36,23 +37,24 @@ def _first(task: Task, measure: Measure, what: str) -> str:
     if not leaders:
         evaluated = any(each.failed(measure) for each in task.standings)
         return f"Nobody has a {what}." if evaluated else f"No model was evaluated, so there is no {what}."
-    first, names = leaders[0], [each.name for each in leaders]
+    first, names = leaders[0], [each.title for each in leaders]
     reached = f"{percent(first.spread[measure].mean)} %"
     if len(leaders) > 1:
         return f"By {what} {', '.join(names[:-1])} and {names[-1]} are equal with {reached}."
     others = [each for each in task.standings if each is not first and each.mean(measure) > -math.inf]
     if not others:
-        return f"The {what} of {first.name} is {reached}; there is nothing to compare it with."
+        return f"The {what} of {first.title} is {reached}; there is nothing to compare it with."
     if ahead := task.ahead(measure):
         gap = ahead[0].behind[measure]
         assert gap is not None
         return (
-            f"By {what} {first.name} has the highest mean, {reached}, but {ahead[0].name} is "
+            f"By {what} {first.title} has the highest mean, {reached}, but {ahead[0].title} is "
             f"{points(gap.mean, sign=False)} points above it {_tested(gap, gap.interval)}"
         )
     second = max(others, key=lambda each: each.mean(measure))
     gap = second.behind[measure]
-    told = f"By {what} {first.name} wins with {reached}; next is {second.name}"
+    leads = "wins with" if task.even else "has the highest mean,"
+    told = f"By {what} {first.title} {leads} {reached}; next is {second.title}"
     if gap is None:
         return f"{told} with {percent(second.spread[measure].mean)} %, without a seed that both have on the same split."
     below = "equal" if -gap.mean <= EQUAL else f"{points(-gap.mean, sign=False)} points below"
@@ -69,6 +71,24 @@ def _tested(gap: Difference, lead: tuple[float, float] | None) -> str:
     return f"{both}. The 95 % interval of the lead, {points(lead[0])} to {points(lead[1])}, {zero}."
 
 
+def cautions(task: Task) -> list[str]:
+    """Which runs are not finished, and that methods had different numbers of rounds."""
+    told = []
+    if waiting := [_waiting(each) for each in task.standings if each.unfinished]:
+        told.append(f"Not finished: {'; '.join(waiting)}.")
+    if len(task.lengths) > 1:
+        *some, most = map("{:,}".format, task.lengths)
+        told.append(f"Rounds differ: runs were made for {', '.join(some)} or {most}, so the highest mean is no win.")
+    return told
+
+
+def _waiting(each: Standing) -> str:
+    seeds = list(dict.fromkeys(str(one.seed) for one in each.unfinished if one.seed is not None))
+    which = f", seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" if seeds else ""
+    left_out = "" if each.after else ", left out here"
+    return f"{each.name}{which} (after {so_far(each.unfinished)}{left_out})"
+
+
 def standings(task: Task) -> Table:
     heading, measures, target = ["method", "seeds"], task.measures, task.target
     for measure in measures:
@@ -78,14 +98,15 @@ def standings(task: Task) -> Table:
     rows = []
     for each in task.standings:
         scored = each.scored("best")
-        row: list[Cell | str] = [each.name, str(scored) if scored == each.seeds else f"{scored} of {each.seeds}"]
+        seeds = str(scored) if scored == each.seeds else f"{scored} of {each.seeds}"
+        row: list[Cell | str] = [each.name, Cell(seeds, each.after)]
         for measure in measures:
             spread, first = each.spread[measure], each in task.leaders(measure)
             std = spread.std if each.scored(measure) > 1 else None
             row.append(Cell(percent(spread.mean, std), shade=shade(spread.mean), bold=first))
             row.append(Cell(_place(task, measure)) if first else _behind(each, measure))
         if target is not None:
-            found = [record.first_reaching(one.run.rounds, target) for one in each.runs]
+            found = [record.first_reaching(one.run.rounds, target) for one in each.deciding]
             row.append(" / ".join("–" if index is None else str(index + 1) for index in found))
         rows.append(row)
     return Table(heading, rows, BALANCED if "best balanced" in measures else "")
@@ -97,7 +118,7 @@ def _place(task: Task, measure: Measure) -> str:
         return "–"
     if len(task.leaders(measure)) > 1:
         return "equal"
-    return "highest mean" if task.ahead(measure) else "wins"
+    return "wins" if task.even and not task.ahead(measure) else "highest mean"
 
 
 def _behind(each: Standing, measure: Measure) -> Cell:

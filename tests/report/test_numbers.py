@@ -149,16 +149,6 @@ def test_a_method_that_failed_on_a_seed_does_not_win_with_the_others(tmp_path: P
     assert verdict.says(alone, "last").startswith("Nobody has a last accuracy. broken has none")
 
 
-def test_runs_of_one_seed_count_as_one(tmp_path: Path) -> None:
-    for number, share in enumerate((0.5, 0.6, 0.7)):
-        fakes.write(tmp_path / str(number), [share])
-    fakes.write(tmp_path / "other", [0.4], seed=1)
-    (found,) = numbers.tasks(runs.read([tmp_path]))
-    # seed 0 has the mean 0.6, seed 1 0.4: 0.5 +- 0.1
-    assert [cells(row)[:3] for row in verdict.standings(found).rows] == [["fedavg", "2", "50.00 ± 10.00"]]
-    assert found.notes == ["fedavg: seed 0 has 3 runs, whose mean counts as one seed"]
-
-
 def test_seeds_are_paired_on_the_same_split_only(tmp_path: Path) -> None:
     for seed in range(3):
         fakes.write(tmp_path / f"one-{seed}", [0.5], "one", seed)

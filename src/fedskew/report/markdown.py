@@ -14,15 +14,16 @@ _DRAWN = ("curves", "partition")
 
 def markdown(runs: Sequence[Loaded]) -> str:
     tasks = numbers.tasks(runs)
-    parts = [f"# {panels.title(runs)}\n"]
+    shown = numbers.shown(runs, tasks)
+    parts = [f"# {panels.title(shown)}\n"]
     for name, (heading, fill) in panels.PANELS.items():
         parts.append(f"## {heading}\n")
         if name in _DRAWN:
             parts.append("This is drawn, and stands only in the page that `--format html` makes.\n")
         elif name == "detection":
-            parts += _detections(panels.detections(runs, drawn=False))
+            parts += _detections(panels.detections(shown, drawn=False))
         else:
-            parts += _TEXTS.get(name, _tables)(**fill(runs, tasks))
+            parts += _TEXTS.get(name, _tables)(**fill(shown, tasks))
     return "\n".join(parts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -188,12 +187,14 @@ class Standing:
 class Task:
     """The same data split and scored in the same way, and the methods that were run on it, best first.
 
-    `target` is what the first method that was given ends with.
+    `target` is what the first method that was given ends with. `left_out` are runs of a method, seed and split of which
+    another run counts, and that one.
     """
 
     title: str
     standings: list[Standing]
     target: float | None
+    left_out: list[tuple[Loaded, Loaded]]
 
     @property
     def runs(self) -> list[Loaded]:
@@ -236,11 +237,10 @@ class Task:
     @property
     def notes(self) -> list[str]:
         """What is odd about its seeds."""
-        told = []
-        for each in self.standings:
-            for (seed, _), count in Counter(one.pair for one in each.runs).items():
-                if count > 1:
-                    told.append(f"{each.runs[0].name}: seed {seed} has {count} runs, whose mean counts as one seed")
+        told = [
+            f"{each.name}: seed {each.seed} has several runs; '{counting.path}' counts, and '{each.path}' is left out"
+            for each, counting in self.left_out
+        ]
         if len(self.runs) > 1 and not all(one.run.header.get("checksums") for one in self.runs):
             told.append(f"{self.title}: without checksums nobody knows whether these runs had the same data")
         splits: dict[Any, set[Any]] = {}
@@ -260,7 +260,24 @@ def tasks(runs: Sequence[Loaded]) -> list[Task]:
     together: dict[str, list[Loaded]] = {}
     for each in runs:
         together.setdefault(each.task, []).append(each)
-    return [Task(title, _standings(group), _target(group)) for title, group in together.items()]
+    return [_task(title, group) for title, group in together.items()]
+
+
+def shown(runs: Iterable[Loaded], tasks: Iterable[Task]) -> list[Loaded]:
+    """Those that count, as they were given."""
+    counting = {each.path for task in tasks for each in task.runs}
+    return [each for each in runs if each.path in counting]
+
+
+def _task(title: str, runs: Sequence[Loaded]) -> Task:
+    """Of a method, seed and split the run that is furthest counts; of equals the first, as of a run and its copy."""
+    counting: dict[tuple[str, Pair], Loaded] = {}
+    for each in sorted(runs, key=lambda each: (each.finished, each.made), reverse=True):
+        counting.setdefault((each.short, each.pair), each)
+    instead = [(each, counting[each.short, each.pair]) for each in runs]
+    group = [each for each, other in instead if each is other]
+    left_out = [(each, other) for each, other in instead if each is not other]
+    return Task(title, _standings(group), _target(group), left_out)
 
 
 def _target(runs: Sequence[Loaded]) -> float | None:
@@ -278,7 +295,9 @@ def _standings(runs: Sequence[Loaded]) -> list[Standing]:
         groups.setdefault(each.short, []).append(each)
     bare = []
     for name, group in groups.items():
-        values = {measure: _by_pair(_deciding(group), measure) for measure in MEASURES}
+        values: dict[Measure, dict[Pair, float | None]] = {
+            measure: {each.pair: score(each.run, measure) for each in _deciding(group)} for measure in MEASURES
+        }
         spread = {measure: Spread.of(value.values()) for measure, value in values.items()}
         bare.append(Standing(name, group, values, spread, {}))
     first = {measure: next(iter(_leaders(bare, measure)), None) for measure in MEASURES}
@@ -300,14 +319,6 @@ def _apart(ours: Mapping[Pair, float | None], theirs: Mapping[Pair, float | None
         return {seed: fmean(scores[pair] for pair in both if pair[0] == seed) for seed, _ in both}
 
     return difference(mean(ours), mean(theirs))
-
-
-def _by_pair(runs: Sequence[Loaded], measure: Measure) -> dict[Pair, float | None]:
-    """The score of each seed and split, the mean where it was run repeatedly."""
-    found: dict[Pair, list[float | None]] = {}
-    for each in runs:
-        found.setdefault(each.pair, []).append(score(each.run, measure))
-    return {pair: Spread.of(shares).mean for pair, shares in found.items()}
 
 
 def _leaders(standings: Sequence[Standing], measure: Measure) -> list[Standing]:

@@ -35,11 +35,12 @@ def html(runs: Sequence[Loaded]) -> str:
 def draw(runs: Sequence[Loaded], kept: Drawn | None = None, reuse: Sequence[str] = ()) -> Drawn:
     """Make every panel but those to be reused from an earlier drawing."""
     tasks = numbers.tasks(runs)
+    shown = numbers.shown(runs, tasks)
     drawn = {
-        name: kept.panels[name] if kept and name in reuse else pages.macro("panels.html.j2", name, **fill(runs, tasks))
+        name: kept.panels[name] if kept and name in reuse else pages.macro("panels.html.j2", name, **fill(shown, tasks))
         for name, (_, fill) in panels.PANELS.items()
     }
-    return Drawn(panels.title(runs), drawn, _curves(runs))
+    return Drawn(panels.title(shown), drawn, _curves(shown))
 
 
 def unchanged(before: Sequence[Loaded], now: Sequence[Loaded]) -> list[str]:
@@ -92,14 +93,14 @@ def _curves(runs: Sequence[Loaded]) -> dict[str, Any]:
 
 
 def rounds_csv(runs: Sequence[Loaded]) -> str:
-    """One line for each round of each run; rounds count from 1, as everywhere but in records."""
+    """One line for each round of each run, those included that the page leaves out; rounds count from 1."""
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(("run", "seed", *_COLUMNS))
+    writer.writerow(("run", "seed", *_COLUMNS, "folder"))
     for each in runs:
         for line in each.run.rounds:
             counted = line | {"round": line["round"] + 1}
-            writer.writerow((each.name, each.seed, *(counted.get(column) for column in _COLUMNS)))
+            writer.writerow((each.name, each.seed, *(counted.get(column) for column in _COLUMNS), each.path))
     return lines.getvalue()
 
 

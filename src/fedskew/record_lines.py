@@ -63,6 +63,11 @@ class _Engine(TypedDict):
 
 
 @_lenient
+class _Evaluate(TypedDict, total=False):
+    target: Annotated[float, Field(ge=0, le=1)] | None
+
+
+@_lenient
 class _NoiseKind(TypedDict, total=False):
     kind: str
 
@@ -77,6 +82,7 @@ class _Config(TypedDict):
     partition: _Partition
     local: _Local
     engine: _Engine
+    evaluate: NotRequired[_Evaluate]
     noise: NotRequired[_NoiseKind]
 
 

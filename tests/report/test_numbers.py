@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.report import numbers, panels, runs, verdict
+from fedskew.report import numbers, page, panels, pictures, runs, verdict
 from fedskew.report.cells import Cell
 from tests.report import fakes
 
@@ -20,6 +20,10 @@ def task(folder: Path, **accuracies: list[float]) -> numbers.Task:
     for method, shares in accuracies.items():
         for seed, share in enumerate(shares):
             fakes.write(folder / f"{method}-{seed}", [share], method=method, seed=seed)
+    return only(folder)
+
+
+def only(folder: Path) -> numbers.Task:
     (found,) = numbers.tasks(runs.read([folder]))
     return found
 
@@ -196,6 +200,40 @@ def test_where_balanced_accuracy_says_the_same_it_is_left_out(tmp_path: Path) ->
     fakes.write(tmp_path / "run", [0.5], balanced_accuracy=0.495)
     (found,) = numbers.tasks(runs.read([tmp_path]))
     assert found.measures == ["best", "last"]
+
+
+# ---- rounds to a target ---------------------------------------------------------------------------------------------
+
+
+def test_rounds_are_counted_to_the_target_that_was_asked_for(tmp_path: Path) -> None:
+    for method, target in (("one", None), ("two", 0.3), ("three", 0.3)):
+        fakes.write(tmp_path / method, [0.1, 0.3, 0.5], method, config={"evaluate": {"target": target}})
+    table = verdict.standings(only(tmp_path))
+    assert table.heading[-1] == "rounds to 30.0 %" and [cells(row)[-1] for row in table.rows] == ["2"] * 3
+    assert table.note == "Rounds are counted to 30.0 %, the target that was asked for."
+
+
+@pytest.mark.parametrize("targets", [(None, None), (0.3, 0.4)])
+def test_without_one_target_they_are_counted_to_what_the_first_method_ends_with(
+    tmp_path: Path, targets: tuple[float | None, float | None]
+) -> None:
+    for name, target in zip(("a", "b"), targets, strict=True):
+        shares: list[float | None] = [0.1, 0.2] if name == "a" else [0.2, 0.5]
+        fakes.write(tmp_path / name, shares, name, config={"evaluate": {"target": target}})
+    table = verdict.standings(only(tmp_path))
+    # b is the better one and stands first, a was given first
+    assert [(cells(row)[0], cells(row)[-1]) for row in table.rows] == [("b", "1"), ("a", "2")]
+    assert table.note == "Rounds are counted to 20.0 %, what a ends with."
+
+
+def test_all_formats_have_the_same_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = runs.read([fakes.write(tmp_path / "run", [0.1, 0.5], config={"evaluate": {"target": 0.3}})])
+    for text in (page.html(loaded), page.markdown(loaded)):
+        assert "rounds to 30.0 %" in text and "the target that was asked for" in text
+    drawn: list[pictures.Compared] = []
+    monkeypatch.setattr(page.pictures, "comparisons", lambda tasks: drawn.extend(tasks) or pictures.dots(fakes.COUNTS))
+    page.png(loaded)
+    assert (drawn[0].target, drawn[0].rows[0]["rounds_to_target"]) == (0.3, [2])
 
 
 # ---- what can be compared -------------------------------------------------------------------------------------------

@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedskew import record
-from fedskew.report import numbers, page, panels, runs, verdict
+from fedskew.report import numbers, page, panels, verdict
 from tests.report import fakes
-from tests.report.test_numbers import cells
-
-
-def only(folder: Path) -> numbers.Task:
-    (found,) = numbers.tasks(runs.read([folder]))
-    return found
+from tests.report.test_numbers import cells, only
 
 
 @pytest.fixture

@@ -183,17 +183,23 @@ class Standing:
         return -math.inf if mean is None or math.isnan(mean) else mean
 
 
+class Target(NamedTuple):
+    """An accuracy to which rounds are counted, and what it is, in words."""
+
+    share: float
+    what: str
+
+
 @dataclass(frozen=True)
 class Task:
     """The same data split and scored in the same way, and the methods that were run on it, best first.
 
-    `target` is what the first method that was given ends with. `left_out` are runs of a method, seed and split of which
-    another run counts, and that one.
+    `left_out` are runs of a method, seed and split of which another run counts, and that one.
     """
 
     title: str
     standings: list[Standing]
-    target: float | None
+    target: Target | None
     left_out: list[tuple[Loaded, Loaded]]
 
     @property
@@ -277,12 +283,18 @@ def _task(title: str, runs: Sequence[Loaded]) -> Task:
     instead = [(each, counting[each.short, each.pair]) for each in runs]
     group = [each for each, other in instead if each is other]
     left_out = [(each, other) for each, other in instead if each is not other]
-    return Task(title, _standings(group), _target(group), left_out)
+    standings = _standings(group)
+    first = next(each for each in standings if each.name == group[0].short)
+    return Task(title, standings, _target(group, first), left_out)
 
 
-def _target(runs: Sequence[Loaded]) -> float | None:
-    first = _deciding([each for each in runs if each.short == runs[0].short])
-    return finite_mean(score(each.run, "last") for each in first)
+def _target(runs: Sequence[Loaded], first: Standing) -> Target | None:
+    """What the runs were given, if they agree; else what the first method ends with."""
+    asked = {each.target for each in runs if each.target is not None}
+    if len(asked) == 1:
+        return Target(asked.pop(), "the target that was asked for")
+    last = finite_mean(score(each.run, "last") for each in first.deciding)
+    return None if last is None else Target(last, f"what {first.title} ends with")
 
 
 def _deciding(runs: list[Loaded]) -> list[Loaded]:

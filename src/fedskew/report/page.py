@@ -108,8 +108,9 @@ def png(runs: Sequence[Loaded]) -> bytes:
     """The curves of each task, and beside them the client models if they were scored."""
     compared = []
     for task in numbers.tasks(runs):
-        rows = tables.comparison(grouped(task.deciding), task.target)
-        compared.append(pictures.Compared(task.title, grouped(task.runs), rows, task.target))
+        target = task.target and task.target.share
+        rows = tables.comparison(grouped(task.deciding), target)
+        compared.append(pictures.Compared(task.title, grouped(task.runs), rows, target))
     drawn = io.BytesIO()
     pictures.comparisons(compared).savefig(drawn, format="png", dpi=160)
     return drawn.getvalue()

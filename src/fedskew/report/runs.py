@@ -43,6 +43,11 @@ class Loaded:
         return self.seed, self.run.header.get("shards")
 
     @property
+    def target(self) -> float | None:
+        """The accuracy to which rounds were to be counted."""
+        return self.config.get("evaluate", {}).get("target")
+
+    @property
     def blind(self) -> bool:
         """Whether it is a coordinator's, who knows nothing of the sites' samples."""
         counts = self.run.header.get("counts") or ()

@@ -93,8 +93,10 @@ def standings(task: Task) -> Table:
     heading, measures, target = ["method", "seeds"], task.measures, task.target
     for measure in measures:
         heading += [f"{measure} %", "difference"]
+    told = [BALANCED] if "best balanced" in measures else []
     if target is not None:
-        heading.append(f"rounds to {percent(target, digits=1)} %")
+        heading.append(f"rounds to {percent(target.share, digits=1)} %")
+        told.append(f"Rounds are counted to {percent(target.share, digits=1)} %, {target.what}.")
     rows = []
     for each in task.standings:
         scored = each.scored("best")
@@ -106,10 +108,10 @@ def standings(task: Task) -> Table:
             row.append(Cell(percent(spread.mean, std), shade=shade(spread.mean), bold=first))
             row.append(Cell(_place(task, measure)) if first else _behind(each, measure))
         if target is not None:
-            found = [record.first_reaching(one.run.rounds, target) for one in each.deciding]
+            found = [record.first_reaching(one.run.rounds, target.share) for one in each.deciding]
             row.append(" / ".join("–" if index is None else str(index + 1) for index in found))
         rows.append(row)
-    return Table(heading, rows, BALANCED if "best balanced" in measures else "")
+    return Table(heading, rows, " ".join(told))
 
 
 def _place(task: Task, measure: Measure) -> str:

@@ -11,13 +11,13 @@ class UserError(ValueError):
     """A mistake the user can mend: one sentence naming the value, the place, and what would be right."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` when something known looks like `word`, else the list of what is known."""
+def nearest(word: str, known: Iterable[str], where: str = "") -> str:
+    """``"; did you mean 'x'?"`` when something known looks like `word`, else all that is known, or `where` it is."""
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.7)
     if close:
         return f"; did you mean '{close[0]}'?"
-    return f"; known: {', '.join(names)}"
+    return f"; {where}" if where else f"; known: {', '.join(names)}"
 
 
 def theirs(error: Exception) -> str:

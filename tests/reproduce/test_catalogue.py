@@ -56,7 +56,7 @@ def test_every_identifier_of_the_specification_is_there(wanted: str) -> None:
 def test_a_row_that_is_no_run_stands_for_the_run_that_it_is_read_off() -> None:
     runs = {row: find(f"fednoro/table3/ich-rho0.3-eta0.3-0.5/{row}")[0][1] for row in ("lid", "loss+la")}
     assert runs == {"lid": ("without-la",), "loss+la": ("with-la",)}
-    with pytest.raises(UserError, match="there is no table or figure"):
+    with pytest.raises(UserError, match="has no method 'lod'; known: .*lid"):
         find("fednoro/table3/ich-rho0.3-eta0.3-0.5/lod")
 
 
@@ -228,6 +228,10 @@ def test_names_are_found_in_several_ways() -> None:
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(UserError, match="there is no table or figure 'fedlmd/table8'"):
         find("fedlmd/table8")
+    with pytest.raises(UserError, match="did you mean 'fedlmd/table1'"):
+        find("fedlmd/tabel1")
+    with pytest.raises(UserError, match="figure 'nope'; 'fedskew reproduce --list' shows all of them"):
+        find("nope")
     (preset, _), *_ = find("fedlmd/table1")
     with pytest.raises(UserError, match="has no method 'fedprox'"):
         preset.cells("smoke", ["fedprox"])

@@ -232,7 +232,12 @@ def find(wanted: str) -> list[tuple[Preset, tuple[str, ...]]]:
         method = preset.rows.get(row, row)
         if method in preset.methods:
             return [(preset, (method,))]
-    raise UserError(f"there is no table or figure '{wanted}'{nearest(wanted, [*known, *also])}")
+        if preset.methods:
+            raise UserError(f"'{parent}' has no method '{row}'{nearest(row, [*preset.methods, *preset.rows])}")
+    pieces = [name.split("/") for name in (*known, *also)]
+    beginnings = {"/".join(each[:length]) for each in pieces for length in range(2, len(each) + 1)}
+    hint = nearest(wanted, beginnings, where="'fedskew reproduce --list' shows all of them")
+    raise UserError(f"there is no table or figure '{wanted}'{hint}")
 
 
 @cache

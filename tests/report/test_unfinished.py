@@ -62,6 +62,18 @@ def test_a_method_that_has_not_finished_is_ranked_as_far_as_it_is_but_nobody_win
     assert "| two | 2 (after 1 to 2 of 3 rounds) |" in table.markdown()
 
 
+def test_nobody_wins_because_a_hard_seed_of_theirs_is_left_out(tmp_path: Path) -> None:
+    for method, cut in (("one", False), ("two", True)):
+        fakes.write(tmp_path / f"{method}-easy", [0.8] * 3, method)
+        fakes.write(tmp_path / f"{method}-hard", [0.4] * (2 if cut else 3), method, seed=1, end=not cut)
+    found = only(tmp_path)
+    # one has (0.8 + 0.4) / 2 = 0.6, two 0.8 on the one seed that is left, where one has 0.8 as well
+    assert verdict.says(found, "best").startswith(
+        "By best accuracy two has the highest mean, 80.00 %; next is one, equal on the seed that both have."
+    )
+    assert cells(verdict.standings(found).rows[0])[3] == "highest mean"
+
+
 def test_a_finished_method_does_not_win_against_one_that_goes_on(tmp_path: Path) -> None:
     fakes.write(tmp_path / "one", [0.1, 0.2, 0.5], "one")
     fakes.write(tmp_path / "two", [0.1], "two", end=False)

@@ -240,6 +240,11 @@ class Task:
         found = [(gap.mean, each) for each in ranked if (gap := each.behind[measure]) and gap.mean > EQUAL]
         return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
 
+    def won(self, measure: Measure) -> bool:
+        """Whether the highest mean is a win: nobody is as good on the seeds that both have, and the rounds are even."""
+        ranked = [each for each in self.standings if each.mean(measure) > -math.inf]
+        return self.even and not any((gap := each.behind[measure]) and gap.mean >= -EQUAL for each in ranked)
+
     @property
     def notes(self) -> list[str]:
         """What is odd about its seeds."""

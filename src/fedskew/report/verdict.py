@@ -53,7 +53,7 @@ def _first(task: Task, measure: Measure, what: str) -> str:
         )
     second = max(others, key=lambda each: each.mean(measure))
     gap = second.behind[measure]
-    leads = "wins with" if task.even else "has the highest mean,"
+    leads = "wins with" if task.won(measure) else "has the highest mean,"
     told = f"By {what} {first.title} {leads} {reached}; next is {second.title}"
     if gap is None:
         return f"{told} with {percent(second.spread[measure].mean)} %, without a seed that both have on the same split."
@@ -120,7 +120,7 @@ def _place(task: Task, measure: Measure) -> str:
         return "–"
     if len(task.leaders(measure)) > 1:
         return "equal"
-    return "wins" if task.even and not task.ahead(measure) else "highest mean"
+    return "wins" if task.won(measure) else "highest mean"
 
 
 def _behind(each: Standing, measure: Measure) -> Cell:

@@ -57,8 +57,10 @@ def dot(a: Tree, b: Tree) -> Tensor:
 
 
 def norm(tree: Tree) -> Tensor:
-    """Euclidean norm over all entries jointly."""
-    return dot(tree, tree).sqrt()
+    """Euclidean norm over all entries jointly, in float64 but without a copy of them in it."""
+    wide = (t if t.is_floating_point() else t.double() for t in tree.values())
+    norms = [torch.linalg.vector_norm(t, dtype=torch.float64) for t in wide]
+    return torch.stack(norms).norm() if norms else torch.zeros((), dtype=torch.float64)
 
 
 def tag(tree: Tree, prefix: str) -> Tree:

@@ -56,7 +56,7 @@ def test_every_identifier_of_the_specification_is_there(wanted: str) -> None:
 def test_a_row_that_is_no_run_stands_for_the_run_that_it_is_read_off() -> None:
     runs = {row: find(f"fednoro/table3/ich-rho0.3-eta0.3-0.5/{row}")[0][1] for row in ("lid", "loss+la")}
     assert runs == {"lid": ("without-la",), "loss+la": ("with-la",)}
-    with pytest.raises(UserError, match="has no method 'lod'; known: .*lid"):
+    with pytest.raises(UserError, match=r"has no method 'lod'; known: .*lid"):
         find("fednoro/table3/ich-rho0.3-eta0.3-0.5/lod")
 
 

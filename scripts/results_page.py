@@ -163,7 +163,8 @@ def made_by(entry: Entry, folders: Sequence[Path]) -> str:
 
 
 def machine(header: dict[str, Any]) -> str:
-    return f"{header['hardware']['cpu']}, {header['hardware']['cores']} cores, torch {header['versions']['torch']}"
+    cores = header["hardware"]["cores"]
+    return f"{header['hardware']['cpu']}, {cores} core{'s' * (cores != 1)}, torch {header['versions']['torch']}"
 
 
 OPENING = f"""# Results on real data

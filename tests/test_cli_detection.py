@@ -48,7 +48,7 @@ def test_everything_is_printed_and_written() -> None:
     assert text.startswith("2 of 10 sites probably have wrong labels: 2, 5\n")
     for expected in (
         "verdict      some", "p-value      0.002 (level 0.05)", "in favour of two groups", "nevus (50+ samples",
-        "reading      noise.", "as noisy, as here.", "single fits  cells, 9 seeds",
+        "reading      Labels contradict the model", "as noisy, as here.", "single fits  cells, 9 seeds",
         "truth        2, 5; recall 100 %, precision 100 %, exact match 100 %",
         "page         run/detection/detection.html",
     ):  # fmt: skip

@@ -176,7 +176,7 @@ def check_runs(table: Table, row: dict[str, str], groups: list[list[Record]]) ->
                 "rounds": str(sum(line["counted"] for line in rounds(group[0]))),
                 "best": spread([max(curve) for curve in curves]),
                 "last": spread([curve[-1] for curve in curves]),
-                "mean of last 10": spread([sum(curve[-10:]) / len(curve[-10:]) for curve in curves]),
+                "mean of last 10": spread([fmean(curve[-10:]) for curve in curves]),
                 "seconds": f"{fmean(sum(line['seconds'] for line in rounds(run)) for run in group):.0f}",
             }
             candidates.append(shown)

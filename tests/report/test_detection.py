@@ -210,7 +210,8 @@ def test_headlines(tmp_path: Path) -> None:
         "nobody": "No sign of wrong labels at any of 10 sites",
         "few": "It cannot be said whose labels are wrong: 5 sites with usable losses are too few to judge, which takes "
         "6",
-        "guess": "It cannot be said whose labels are wrong: the model is no better than guessing",
+        "guess": "It cannot be said whose labels are wrong: the model's losses at the sites are no better than "
+        "guessing",
     }
 
 

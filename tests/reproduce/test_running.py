@@ -305,6 +305,8 @@ def test_the_command_prints_table_7_exactly(tmp_path: Path) -> None:
     assert "100 of 100 entries are those of the paper." in shown
     written = (tmp_path / "fedvls" / "table7" / "paper" / "table.md").read_text()
     assert "| class-5 | 1471 | 0 | 3403 | 0 | 125 | 0 | 0 | 0 | 0 | 1 |" in written
+    numbers = json.loads(command("fedvls/table7", "--out", str(tmp_path), "--json"))["numbers"]
+    assert len(numbers) == 100 and all(n["ours"] == n["printed"] and n["difference"] == 0 for n in numbers)
 
 
 def test_a_partition_is_the_paper_s_own_at_small_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,6 +374,9 @@ def test_the_table_for_programs(finished: Path) -> None:
     words = [TABLE1, "--scale", "smoke", "--methods", "fedavg,fedlmd", "--out", str(finished), "--json"]
     shown = json.loads(command(*words))
     assert shown["heading"][:2] == ["method", "best"] and [line[0] for line in shown["cells"]] == ["fedavg", "fedlmd"]
+    first, best = shown["numbers"][0], shown["cells"][0][1]
+    assert (first["row"], first["measure"], f"{first['ours']:.2f}", first["seeds"]) == ("fedavg", "best", best, 1)
+    assert first["printed"] is None and first["difference"] is None  # digits stand in for the paper's data
     assert "rounds: 200 -> 2" in shown["substitutions"]
     assert [Path(path).name for path in shown["files"]] == ["table.md", "table.csv", "figure.png"]
 
@@ -467,6 +472,10 @@ def test_some_of_a_table_does_not_replace_all_of_it(tmp_path: Path) -> None:
 def test_a_row_and_methods_must_agree() -> None:
     said = complaint("reproduce", f"{TABLE1}/fedntd", "--methods", "fedavg")
     assert "is of fedntd, and --methods says fedavg; say one of them" in said
+
+
+def test_measuring_goes_with_the_list() -> None:
+    assert "--measure measures what --list estimates with" in complaint("reproduce", "fedvls/table7", "--measure")
 
 
 def test_the_command_says_what_is_missing() -> None:

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,8 @@ def reproduce(
     from fedskew.reproduce import catalogue, costs, one
     from fedskew.reproduce.cells import Shelf
 
+    if measure and not listing:
+        raise UserError("--measure measures what --list estimates with; say both")
     shelf = Shelf(out, records)
     every = catalogue.presets().values()
     chosen: Chosen = [(preset, ()) for preset in every] if wanted is None else catalogue.find(wanted.rstrip("/"))
@@ -203,6 +206,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "scale": outcome.scale,
         "heading": outcome.heading,
         "cells": outcome.cells,
+        "numbers": [asdict(number) | {"difference": number.difference} for number in outcome.numbers],
         "sentences": outcome.sentences,
         "substitutions": outcome.substitutions,
         "files": [str(path) for path in outcome.files],

@@ -153,7 +153,7 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
     voted = spread_out(vote.noisy, usable.clients, total) == 1
     sets = [(tuple(usable.clients[list(members)].tolist()), votes) for members, votes in vote.sets]
     if no_better_than_guessing(cells, options):
-        guessing = "the model is no better than guessing"
+        guessing = "the model's losses at the clients are no better than guessing"
         unknown = _insufficient(cells, [*usable.warnings, guessing], options)
         return replace(unknown, voted=voted, vote_share=vote.share, sets=sets)
     gain = mixture.bic(matrix, 1) - mixture.bic(matrix, 2)

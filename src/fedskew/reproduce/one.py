@@ -24,12 +24,13 @@ FITS: dict[Scale, int] = {"paper": 10_000, "small": 10_000, "smoke": 100}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out: a table as heading and cells, sentences under it, and the files that were written."""
+    """What came out: a table as heading and cells, its numbers, sentences under it, and the files that were written."""
 
     preset: Preset
     scale: Scale
     heading: list[str]
     cells: list[list[str]]
+    numbers: list[sheet.Number]
     sentences: list[str]
     substitutions: list[str]
     folder: Path
@@ -80,7 +81,7 @@ def reproduce(
     if picture is not None:
         files.append(folder / FIGURE)
         pictures.save(picture, files[-1])
-    return Outcome(preset, scale, *sheet.cells(made), made.sentences, made.substitutions, folder, files)
+    return Outcome(preset, scale, *sheet.cells(made), numbers, made.sentences, made.substitutions, folder, files)
 
 
 def _called(preset: Preset, scale: Scale, groups: Sequence[Sequence[Cell]]) -> str:
@@ -127,10 +128,12 @@ def _still(preset: Preset, scale: Scale, out: Path) -> Outcome:
         files = [folder / (FIGURE if len(drawn) == 1 else f"figure-{task}.png") for task in drawn]
         for path, picture in zip(files, drawn.values(), strict=True):
             pictures.save(picture, path)
-        return Outcome(preset, scale, [], [], sentences, changed, folder, files)
+        return Outcome(preset, scale, [], [], [], sentences, changed, folder, files)
+    numbers: list[sheet.Number] = []
     if preset.shows == "counts":
-        made = sheet.Sheet(f"{preset.id}, {scale}", sheet.numbers(preset, still.counts(preset, scale)))
-        compared = [n.difference for n in made.numbers if n.difference is not None]
+        numbers = sheet.numbers(preset, still.counts(preset, scale))
+        made = sheet.Sheet(f"{preset.id}, {scale}", numbers)
+        compared = [n.difference for n in numbers if n.difference is not None]
         if compared:
             same = sum(difference == 0 for difference in compared)
             sentences.append(f"{same} of {len(compared)} entries are those of the paper.")
@@ -142,7 +145,7 @@ def _still(preset: Preset, scale: Scale, out: Path) -> Outcome:
     text = tables.markdown(heading, cells, numbers=preset.shows == "counts")
     below = [*sentences, *(f"In place of the paper's: `{change}`" for change in changed)]
     save_text(files[0], "\n".join([f"# {preset.id}\n", text, *(f"- {each}" for each in below)]))
-    return Outcome(preset, scale, heading, cells, sentences, changed, folder, files)
+    return Outcome(preset, scale, heading, cells, numbers, sentences, changed, folder, files)
 
 
 def _redrawn(preset: Preset, scale: Scale) -> list[str]:

@@ -3,8 +3,8 @@
     python scripts/detection_power.py FOLDER [--fixing 20] [--early FOLDER] [--write]
 
 FOLDER holds trained federations, null_0.npz ... and noisy_0.npz ... (mean, se, count, noisy), as
-scripts/detection_federations.py makes them. Those numbered below `--fixing` were used to fix the thresholds: here they
-only teach a generator of cells. All the others are judged, and drawn ones fill them up to 100 of each kind. Those of
+scripts/detection_federations.py makes them. Those numbered below `--fixing` only teach a
+generator of cells. All the others are judged, and drawn ones fill them up to 100 of each kind. Those of
 `--early` had a shorter warm-up, fixed nothing, and are judged as they are.
 """
 

@@ -170,8 +170,9 @@ def machine(header: dict[str, Any]) -> str:
 OPENING = f"""# Results on real data
 
 Written by `scripts/results_page.py` from the records under `results/`, which hold every round, the exact configuration,
-versions and digests; `make results` runs what is missing of `results/queue.toml` and writes this page again. Runs are
-float32 or bf16, as is said under each table. The machine was shared with other work, so seconds are upper bounds.
+versions and digests; `FEDSKEW_DATA=DIR make results` runs what is missing of `results/queue.toml` and writes this page
+again. Runs are float32 or bf16, as is said under each table. The machine was shared with other work, so seconds are
+upper bounds.
 
 *best* is the best round on the test data, as the papers report it, so look at *last* too. Shares are percentages,
 with population deviations where there are several seeds. A printed number stands beside ours only where data, protocol
@@ -274,7 +275,8 @@ class Page:
                 line = [where, f"`{run.header['method']}`", str(len(run.rounds))]
                 body.append([*line, *(spread(found[name]) for name in ("best", "last", "last10"))])
         heading = ["record", "method", "rounds", "best", "last", "mean of last 10"]
-        return f"## Other records\n\n{tables.markdown(heading, body)}" if body else ""
+        why = "Earlier runs that no table asks for; the `config.toml` of each has its settings."
+        return f"## Other records\n\n{why}\n\n{tables.markdown(heading, body)}" if body else ""
 
 
 def main() -> None:

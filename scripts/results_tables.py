@@ -97,7 +97,8 @@ def runs_table(entry: Entry, rows: Sequence[Row]) -> str:
 
 def beside(entry: Entry, row: Row) -> published.Printed:
     """The printed cell, if this is the paper's own protocol from the first round to the last."""
-    if entry.scale != "paper" or row.cell.stands_in or not row.whole:
+    alike = row.whole and not row.cell.stands_in and entry.preset.is_comparable(row.cell.row)
+    if entry.scale != "paper" or not alike:
         return published.NOTHING
     return published.look_up(entry.preset.table, row.cell.row, row.cell.column)
 
@@ -106,7 +107,7 @@ def order(entry: Entry, rows: Sequence[Row]) -> Iterator[str]:
     """At the paper's scale what is reached; at any the order of methods against the printed one."""
     whole = [row for row in rows if row.whole]
     numbers = sheet.numbers(entry.preset, [_best(row, set(row.seeds)) for row in whole])
-    compared = [n for n in numbers if n.difference is not None]
+    compared = [n for n in numbers if n.difference is not None and n.is_comparable]
     if entry.scale == "paper" and compared:
         missed = {n.row: n.difference for n in compared if n.difference is not None and n.difference < -NEAR}
         reached = [n.row for n in compared if n.row not in missed]

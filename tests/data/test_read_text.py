@@ -73,6 +73,14 @@ class TestAgNews:
         assert news.vocab == 4
         assert news.train.x.tolist() == [[2, 1], [1, 1], [1, 1]]
 
+    def test_a_file_of_one_s_own_cannot_be_fetched(self, tmp_path: Path) -> None:
+        self.rows(tmp_path)
+        with pytest.raises(UserError, match=r"'mine\.csv'.*; make it, or name another$"):
+            load("ag-news", tmp_path, train="mine.csv")
+        (tmp_path / "train.csv").unlink()
+        with pytest.raises(UserError, match=r"'train\.csv'.*'fedskew data get ag-news' fetches it$"):
+            load("ag-news", tmp_path)
+
     def test_only_official_files_unless_told(self, tmp_path: Path) -> None:
         self.rows(tmp_path)
         with pytest.raises(UserError, match=r"train\.csv' is not the official file"):

@@ -341,6 +341,9 @@ class TestNpz:
     def test_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"there is no file '.*none\.npz'"):
             load("npz", tmp_path, file="none.npz")
+        np.savez(tmp_path / "mine.npz", **NPZ_ARRAYS)
+        with pytest.raises(UserError, match=r"no file '.*none\.npz', and its folder has 'mine\.npz'"):
+            load("npz", tmp_path, file="none.npz")
 
 
 class TestLoad:

@@ -55,6 +55,16 @@ def test_the_target_is_that_of_the_same_seed() -> None:
     assert lines[1].values["reached"] == [None, 1.0]
 
 
+def test_what_was_printed_with_another_schedule_has_no_place_in_the_printed_order() -> None:
+    preset = preset_of("fedvls/table1/mnist-dir-0.05")
+    cells = {cell.row: cell for cell in preset.cells("paper")}
+    lines = measure.measured(preset, [ran(cells[row], [0.9]) for row in ("fedavg", "fedsam", "fedgf")])
+    notes = {n.row: n.note for n in sheet.numbers(preset, lines) if n.measure == "best"}
+    assert notes == {"fedavg": "", "fedsam": "", "fedgf": "printed with another schedule"}
+    ours, printed = sheet.orders(sheet.numbers(preset, lines))
+    assert "fedgf" in ours and "fedgf" not in printed and "of 1 pairs" in printed
+
+
 def test_without_fedavg_nothing_is_reached() -> None:
     preset = preset_of("fedlmd/table5/cifar10-lda-0.5")
     assert set(measure.measured(preset, [ran(preset.cells("paper")[0], [0.5])])[0].values) == {"best", "last"}

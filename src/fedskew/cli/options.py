@@ -37,7 +37,7 @@ task = _together(
     ),
     setting("--dataset", "What to learn from; see 'fedskew data list'.", "digits"),
     setting("--data-dir", "Folder of data files; or set FEDSKEW_DATA.", "none"),
-    setting("--partition", "iid, dirichlet:ALPHA, sharding:S, quantity:S, labels:K, natural, ...", "dirichlet:0.5"),
+    setting("--partition", "iid, dirichlet:ALPHA, sharding:S, ...; see docs/configuration.md.", "dirichlet:0.5"),
     setting("--clients", "Number of clients.", "10", int),
     setting("--seed", "All randomness follows from it.", "0", int),
     _configuration,
@@ -45,7 +45,7 @@ task = _together(
 
 training = _together(
     task,
-    setting("--noise", "Wrong labels: symmetric:RHO, h_idn:RHO, ...; see 'fedskew noise'.", "none"),
+    setting("--noise", "Wrong labels: KIND:RHO, such as symmetric:0.4, pairflip, h_idn; see docs/noise.md.", "none"),
     setting("--rounds", "Number of rounds.", "20", int),
     setting("--per-round", "Clients asked in each round.", "everyone", int),
     setting("--epochs", "Local epochs.", "5", int),
@@ -54,7 +54,7 @@ training = _together(
     setting("--model", "A network's name, or your own as module:function.", "auto"),
     setting("--head", "The head of your own network, if it is not the last linear layer.", "none"),
     setting("--weights", "Start from these: a .safetensors or .pt file, or a run's folder.", "random"),
-    setting("--augment", "What is done to training images.", "none"),
+    setting("--augment", "Variation of images: standard, medical, or a paper's; see docs/configuration.md.", "none"),
     setting("--target", "Count the rounds to this accuracy, 0 to 1.", "none", float),
     setting("--engine", "pool, inline, wire or ray; all give the same bits.", "pool"),
     setting("--workers", "Processes of the pool, or actors of Ray.", "one per core", int),
@@ -69,6 +69,6 @@ output = _together(
     click.option("--force", is_flag=True, help="Replace what is in that folder."),
 )
 
-track = click.option("--track", help="Show the record's numbers in tensorboard or mlflow, too.  [none]")
+track = setting("--track", "Show the record's numbers in tensorboard or mlflow, too.", "none")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

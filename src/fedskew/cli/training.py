@@ -44,10 +44,10 @@ def run(out: Path | None, force: bool, track: str | None, as_json: bool, **asked
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--rounds", type=int, help="Go on to this many rounds in all.")
+@click.option("--rounds", type=int, help="Go on to this many rounds in all; not where a method goes by their number.")
 @options.setting("--data-dir", "Where its data are now; or set FEDSKEW_DATA.", "where they were")
 @options.setting("--workers", "Processes of the pool, or actors of Ray.", "as before", int)
-@options.track
+@options.setting("--track", "Show the record's numbers in tensorboard or mlflow, too, or in none.", "as before")
 @options.as_json
 def resume(run: Path, track: str | None, as_json: bool, **now: Any) -> None:
     """Go on with the run in the folder RUN, to the same bits as if it had never stopped."""

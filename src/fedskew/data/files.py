@@ -38,17 +38,19 @@ def folders(data: str, folder: Path | None, inside: Sequence[str], elsewhere: Se
     return [*(folder / name for name in inside), folder, *elsewhere]
 
 
-def find(data: str, places: Sequence[Path], name: str) -> Path:
-    """The file `name`, as it is or with .gz or .xz behind it, in the first place that has it."""
+def find(data: str, places: Sequence[Path], name: str, own: bool = False) -> Path:
+    """The file `name`, as it is or with .gz or .xz behind it, in the first place that has it.
+
+    `own`: it is the user's, and not among those that can be fetched.
+    """
     for place in places:
         for suffix in _UNPACK:
             path = place / (name + suffix)
             if path.is_file():
                 return path
     looked = ", ".join(f"'{place}'" for place in places)
-    raise UserError(
-        f"data set '{data}' needs the file '{name}' (plain, .gz or .xz), which is in none of {looked}{_obtaining(data)}"
-    )
+    how = "; make it, or name another" if own else _obtaining(data)
+    raise UserError(f"data set '{data}' needs the file '{name}' (plain, .gz or .xz), which is in none of {looked}{how}")
 
 
 def home(data: str, places: Sequence[Path], names: Sequence[str]) -> Path:

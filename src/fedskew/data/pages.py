@@ -57,7 +57,7 @@ def _whereabouts(known: Known) -> Iterable[tuple[str, str]]:
         places = ", ".join(f"`{place}/`" for place in origin.places)
         yield "folder", f"{places} in the data folder, or the data folder itself"
     if origin.files:
-        yield "get it", f"`fedskew data get {known.name}` ({origin.size / 2**20:.0f} MiB)"
+        yield "get it", f"`fedskew data get {known.name} --data-dir DIR` ({origin.size / 2**20:.0f} MiB)"
     elif origin.ask:
         yield "get it", origin.ask
     elif origin.parts:

@@ -47,7 +47,7 @@ def medmnist(folder: Path | None, *, file: str) -> Source:
     "dermamnist",
     what="9,012 skin lesions of HAM10000, 3x28x28, 7 classes, or larger ones by the option file",
     licence="CC BY-NC 4.0",
-    origin="dermamnist.npz of zenodo.org/records/10519652 (medmnist.com)",
+    origin="dermamnist.npz of zenodo.org/records/6496656 (medmnist.com); larger ones are in records/10519652",
 )
 def dermamnist(folder: Path | None, *, file: str = "") -> Source:
     """``dermamnist.npz``, or another size of it named by `file`; the classes have their names."""

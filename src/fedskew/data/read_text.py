@@ -97,7 +97,8 @@ def training_texts(folder: Path | None, train: str = "train.csv") -> list[str]:
 
 
 def _path(folder: Path | None, name: str) -> Path:
-    return files.find("ag-news", files.folders("ag-news", folder, ("ag_news", "ag_news_csv", "AG_NEWS")), name)
+    places = files.folders("ag-news", folder, ("ag_news", "ag_news_csv", "AG_NEWS"))
+    return files.find("ag-news", places, name, own=name not in _AG_NEWS_FILES)
 
 
 def _rows(path: Path) -> tuple[list[str], list[int]]:

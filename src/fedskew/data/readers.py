@@ -192,7 +192,9 @@ def npz(folder: Path | None, *, file: str = "") -> Source:
         raise UserError("data set 'npz' is read from a file: name it in the place of the folder")
     path = folder / file if file else folder
     if not path.is_file():
-        raise UserError(f"data set 'npz': there is no file '{path}'; name an .npz file")
+        beside = ", ".join(f"'{other.name}'" for other in sorted(path.parent.glob("*.npz"))[:3])
+        there = f", and its folder has {beside}" if beside else ""
+        raise UserError(f"data set 'npz': there is no file '{path}'{there}; name an .npz file")
     return from_arrays(*npz_arrays(path), name=path.stem)
 
 

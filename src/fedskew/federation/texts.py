@@ -80,7 +80,8 @@ is a model's numbers and a few counts. Before you agree to a method you can list
     fedskew federation dry-run METHOD --invitation {name}.zip --data YOUR-DATA --model MODEL --clients SITES
 
 METHOD, MODEL and the number of SITES are as the coordinator names them. If the sites also test the model on their own
-data (score = "sites"), a table of how often each class was taken for which, and a loss, leave beside that.
+data (score = "sites"), a table of how often each class was taken for which, and a loss, leave beside that. Ask whether
+the training has evaluate.clients = true; if so, add --score-clients.
 
 This archive holds no secret: the coordinator's certificate (so that you know whom you talk to), its address, this page.
 

@@ -97,6 +97,10 @@ class Preset:
         ]
         return f"{', '.join(own or self.tasks)}; {given[-1] if given else self.file.base.protocol}"
 
+    def is_comparable(self, row: str) -> bool:
+        """Whether the paper ran this row as the others."""
+        return row not in self.file.methods or self.file.methods[row].comparable
+
     @property
     def stand_ins(self) -> dict[str, str]:
         """Tasks of our own, and those of the paper in whose place they stand."""

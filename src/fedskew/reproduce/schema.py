@@ -67,8 +67,8 @@ class Hyper(Section):
 
     `at` has others for tasks whose names begin so, and for those that are like them. `rounds`, `epochs` and
     `weight_decay`, if among them, are the run's; at smaller scales they hold only if they are said there.
-    `deviations` are from the paper. Without `score_clients` client models are not scored even where the task
-    asks for it.
+    `deviations` are from the paper; where they are in the schedule, printed numbers are not `comparable`. Without
+    `score_clients` client models are not scored even where the task asks for it.
     """
 
     is_: str | None = Field(default=None, alias="is")
@@ -79,6 +79,7 @@ class Hyper(Section):
     small: Settings = Field(default_factory=dict)
     smoke: Settings = Field(default_factory=dict)
     score_clients: bool = True
+    comparable: bool = True
     deviations: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")

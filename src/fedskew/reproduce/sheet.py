@@ -21,6 +21,7 @@ _SMALLER = ("drift",)
 _WHOLE = ("reached", "samples")
 _MANY = 8
 IMPOSSIBLE = "impossible as printed"
+OTHERWISE = "printed with another schedule"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Number:
     printed: float | None = None
     printed_std: float | None = None
     note: str = ""
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether the printed number was made in the same way."""
+        return self.printed is not None and self.note != OTHERWISE
 
     @property
     def difference(self) -> float | None:
@@ -72,14 +78,18 @@ def numbers(preset: Preset, measured: Sequence[Measured]) -> list[Number]:
                     len(values),
                     beside.values.get(measure),
                     beside.values.get("std") if measure == "best" else None,
-                    _note(beside),
+                    _note(preset, each.row, beside),
                 )
             )
     return found
 
 
-def _note(printed: published.Printed) -> str:
-    return IMPOSSIBLE if printed.impossible else "Failed, as printed" if printed.failed else ""
+def _note(preset: Preset, row: str, printed: published.Printed) -> str:
+    if printed.impossible:
+        return IMPOSSIBLE
+    if printed.failed:
+        return "Failed, as printed"
+    return OTHERWISE if printed.values and not preset.is_comparable(row) else ""
 
 
 def orders(found: Sequence[Number]) -> list[str]:
@@ -94,7 +104,7 @@ def orders(found: Sequence[Number]) -> list[str]:
         height = {row: sign * (each.ours or 0.0) for row, each in ranked.items()}
         ours = [" = ".join(rows) for _, rows in groupby(sorted(ranked, key=height.__getitem__), height.__getitem__)]
         sentences.append(f"{column}, ours from best to worst: {', '.join(ours)}")
-        known = [row for row in ranked if ranked[row].printed is not None]
+        known = [row for row in ranked if ranked[row].is_comparable]
         theirs = sorted(known, key=lambda row: sign * (ranked[row].printed or 0.0))
         if len(theirs) > 1:
             pairs = [(a, b) for a, b in combinations(theirs, 2) if ranked[a].printed != ranked[b].printed]

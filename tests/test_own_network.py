@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -165,3 +166,14 @@ def test_a_module_handed_over_in_python_is_named_by_its_class_and_its_own_error_
     with pytest.raises(UserError, match=r"network 'Mine' does not work on samples of shape \[1, 8, 8\]") as raised:
         fedskew.run(model=Mine(), rounds=1, clients=2, engine="inline")
     assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+def test_the_record_has_the_class_of_a_module_and_the_digests_of_label_files(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    matrix = tmp_path / "matrix.csv"
+    matrix.write_text("\n".join(",".join("1" if i == j else "0" for j in range(10)) for i in range(10)))
+    settings = [f"noise.matrix={matrix}", "noise.kind=transition", "noise.rho=0.5"]
+    result = fedskew.run(model=module, settings=settings, rounds=1, epochs=1, engine="inline")
+    assert result.header["model"]["name"] == "Sequential"
+    assert result.header["files"] == {"noise.matrix": hashlib.sha256(matrix.read_bytes()).hexdigest()}
+    assert result.header["config"]["noise"]["matrix"] == "matrix.csv"

@@ -167,6 +167,8 @@ def test_a_narrow_range_gives_all_it_has() -> None:
         (["fedprox"], ["mu=-1..1:log"], 3, "begins at -1, which has no logarithm"),
         (["fedprox"], ["mu=1..0.1"], 3, "from a number to a larger one"),
         (["fedprox"], [f"epochs=1..{2**63}"], 3, "an end of more than 63 bits"),
+        (["fedprox"], ["epochs=-5000000000000000000..5000000000000000000"], 3, "is wider than 63 bits"),
+        (["fedprox"], ["mu=-1e308..1e308"], 3, "is wider than 63 bits"),
         (["fedprox"], ["mu=a..b"], 3, "from a number to a larger one"),
         (["fedprox"], ["mu=0.1..1:lin"], 3, "only ':log' may stand there"),
         (["fedlmd"], ["beta=1,2", "tau=1,2"], 5, "--random is 5, but the grid of method 'fedlmd' has 4 trials"),

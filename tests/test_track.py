@@ -232,6 +232,13 @@ def test_a_folder_without_record_cannot_be_exported(notes: list[Notes], tmp_path
     assert not notes
 
 
+def test_a_record_is_named_by_its_folder(notes: list[Notes], tmp_path: Path) -> None:
+    face.run(rounds=1, out=tmp_path / "run")
+    result = CliRunner().invoke(main, ["track", str(tmp_path / "run" / record.NAME), "--to", "notes"])
+    assert result.exit_code == 2 and "is a file; name the run's folder" in result.stderr
+    assert not notes
+
+
 # ---- the real ones --------------------------------------------------------------------------------------------------
 
 

@@ -360,8 +360,11 @@ def test_corrections_are_read(content: str, expected: list[int], tmp_path: Path)
 
 def test_a_name_that_looks_like_a_number_is_a_name(tmp_path: Path) -> None:
     path = tmp_path / "checked.csv"
-    path.write_text("row,label\n7,1\n2,0\n")
-    assert corrected_labels(SHARD, path, data(("1", "2", "3"))).tolist() == [0, 0, 1]
+    path.write_text("row,label\n7,1\n2,3\n")
+    assert corrected_labels(SHARD, path, data(("1", "2", "3"))).tolist() == [0, 2, 1]
+    path.write_text("row,label\n7,0\n")  # by number that would be class '1', where 1 is class '1', too
+    with pytest.raises(UserError, match=r"label '0' is unknown; [^.]*$"):
+        corrected_labels(SHARD, path, data(("1", "2", "3")))
 
 
 @pytest.mark.parametrize(

@@ -167,9 +167,8 @@ def prepare(
 
 
 def _try_network(site: Site, spec: Spec, given: Given) -> None:
-    name = spec.name if given.module is None else type(given.module).__name__
     samples = site.view.eval(site.x.new_zeros(2, *site.x.shape[1:]))
-    try_out(name, site.build(spec), samples, site.plan.task.classes, site.device, site.precision)
+    try_out(resolve.called(spec, given.module), site.build(spec), samples, site.plan.task.classes, site.device, site.precision)
 
 
 def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]:
@@ -245,7 +244,8 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
         _try_network(site, spec, given)
         header = evidence.header(config, site, source, spec)
         model, origin = resolve.first_model(file, site.net(spec))
-        header["model"] |= origin
+        header["model"] |= origin | {"name": resolve.called(spec, given.module)}
+        header["files"] = resolve.digests(config)
         if force is not None and folder is not None:  # only now, so that a mistake leaves no folder behind
             run_folder.make(folder, config, force)
         if folder is not None and site.ledger is not None and site.ledger.soft_labels:

@@ -218,6 +218,8 @@ def compare(
     given = replace(given, source=given.source or experiment.load_source(base))
     given = experiment.sharing(given, None if out is None else Path(out))
     results: dict[str, list[Result]] = {each: [] for each in methods}
+    if out is not None:
+        comparison.reopen(Path(out))
     for (each, seed), folder in folders.items():
         config = configure(base, method=each, seed=seed)
         train = _continued if resume else partial(experiment.run, force=force)

@@ -121,6 +121,7 @@ class Header(TypedDict, total=False):
     model: _Network
     data: _Data
     checksums: dict[str, str]
+    files: dict[str, str]
     shards: str
     noise: _Noise | None
     counts: Counts | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from fedskew import tree
 from fedskew.config import PARTITION_NEEDS, Data, Engine, Partition, RunConfig
@@ -55,6 +57,13 @@ def _found(path: str, config: RunConfig) -> Path:
     return Path(there if os.path.exists(there) and not os.path.exists(path) else path)
 
 
+def digests(config: RunConfig) -> dict[str, str]:
+    """Of the files that say who holds what and whose labels are wrong: files of one name may differ."""
+    named = {f"noise.{key}": getattr(noise(config), key) for key in ("labels", "soft_labels", "matrix")}
+    named["partition.lists"] = config.partition.lists
+    return {key: hashlib.sha256(Path(path).read_bytes()).hexdigest() for key, path in named.items() if path}
+
+
 def check_engine(wanted: Engine) -> None:
     """Refuse an engine that is not installed, and a device that torch cannot use here."""
     if wanted.name == "ray" and importlib.util.find_spec("ray") is None:
@@ -81,6 +90,11 @@ def spec(config: RunConfig, source: Source) -> Spec:
                 f"model.args.vocab is {args['vocab']}, but the data has {source.vocab} tokens; leave it out"
             )
     return Spec(name, args)
+
+
+def called(spec: Spec, module: nn.Module | None) -> str:
+    """The network's name, or the class of the module that was handed over."""
+    return spec.name if module is None else type(module).__name__
 
 
 def weights_file(config: RunConfig) -> weights.File | None:

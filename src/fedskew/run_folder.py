@@ -122,5 +122,5 @@ def is_ours(path: Path) -> bool:
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     draft = path.with_suffix(".new")
-    draft.write_text(text)
+    draft.write_text(text, encoding="utf-8")
     os.replace(draft, path)

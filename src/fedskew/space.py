@@ -185,6 +185,8 @@ def _range(text: str, low: str, high: str, scale: str | None) -> Range:
         raise UserError(f"grid '{text}' should go from a number to a larger one, for example mu=0.1..1")
     if any(isinstance(end, int) and abs(end) >= 2**63 for end in ends):
         raise UserError(f"grid '{text}' has an end of more than 63 bits; bring the ends nearer")
+    if not ends[1] - ends[0] < 2**63:
+        raise UserError(f"grid '{text}' is wider than 63 bits; bring the ends nearer")
     if scale not in (None, "log"):
         raise UserError(f"grid '{text}' ends in ':{scale}'; only ':log' may stand there")
     if scale and ends[0] <= 0:

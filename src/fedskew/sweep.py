@@ -76,6 +76,7 @@ def run(
     place = replace(place, given=experiment.sharing(given, Path(out)))
     ranked = {method: _ranked(method, trials, first, place) for method, trials in tried.items()}
     rows, confirmed = [], dict[str, list[record.Run]]()
+    comparison.reopen(Path(out) / CONFIRMED)
     for method, ranking in ranked.items():
         best = ranking[0][0]
         chosen = replace(best, config=_scored(best.config, None))

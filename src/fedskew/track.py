@@ -145,8 +145,8 @@ class Follower:
 
     def catch_up(self) -> None:
         """Read the lines that were added, and pass their numbers on."""
-        lines, self._offset = record.tail(self._folder / record.NAME, self._offset)
         with _in_one_sentence(self._kind):
+            lines, self._offset = record.tail(self._folder / record.NAME, self._offset)
             if self._sink is None and lines:  # only now: it may have threads, and engines fork before the first round
                 self._sink = SINKS[self._kind](self._folder)
             for line in lines:
@@ -229,6 +229,8 @@ def _warn(folder: Path, kind: str, error: UserError) -> None:
 def export(folder: Path, kind: str) -> int:
     """Pass on the record that a run left, finished or not; gives the number of rounds."""
     check(kind)
+    if folder.is_file():
+        raise UserError(f"'{folder}' is a file; name the run's folder, beside whose record trackers write")
     rounds = len(record.read(folder).rounds)
     follower = Follower(folder, kind)
     follower.catch_up()

@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         return news or {"cursor": cursor, "rows": [], "panels": {}}
 
     def _answer(self, code: int, kind: str, text: str) -> None:
-        content = text.encode()
+        content = text.encode(errors="backslashreplace")
         self.send_response(code)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
@@ -223,4 +223,4 @@ def _compact(value: Any) -> str:
 
 
 def _sum(text: str) -> int:
-    return zlib.crc32(text.encode())
+    return zlib.crc32(text.encode(errors="backslashreplace"))

@@ -215,6 +215,8 @@ def _read_corrections(path: Path, naming: Sequence[str]) -> tuple[list[str], lis
 def _class_of(text: str, labels: Sequence[str], where: str) -> int:
     if text in labels:
         return labels.index(text)
+    if any(name.isdecimal() for name in labels):  # a number would be taken for a name, or a name for a number
+        raise UserError(f"{where}: label '{text}' is unknown{nearest(text, labels)}")
     if text.isdecimal() and int(text) < len(labels):
         return int(text)
     raise UserError(f"{where}: label '{text}' is unknown{nearest(text, labels)}, or a number 0..{len(labels) - 1}")

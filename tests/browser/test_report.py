@@ -224,6 +224,14 @@ def test_where_nothing_is_above_zero_a_logarithmic_axis_says_so(browser: Browser
     assert made.read("document.getElementById('chart').textContent") == "no number above zero to show"
 
 
+def test_more_points_than_a_function_takes_arguments(browser: Browser, tmp_path: Path) -> None:
+    for method in ("fedavg", "fedprox"):
+        fakes.write(tmp_path / method, [0.5 + r / 200_000 for r in range(70_000)], method, rounds=70_000)
+    made = browser.page()
+    check(made, written(tmp_path, tmp_path))
+    assert shown_rounds(made)[1] > 69_000
+
+
 def test_another_metric(opened: Page) -> None:
     chosen = "{const m = document.getElementById('metric'); m.value = 2; m.dispatchEvent(new Event('change'))}"
     opened.read(chosen)

@@ -82,6 +82,9 @@ def test_without_a_quorum_those_who_answered_are_scored_against_the_detection_be
     assert found.shown.status == ["unknown"] * 4 + ["clean", "noisy"] + ["unknown"] * 4
     assert found.shown.judgement.reference is found.findings[0].judgement.reference
     assert detection_page.warnings(found)[0] == "2 of 10 sites answered: they are scored against the last fit"
+    context = detection_page.context(found, "")
+    assert context["verdict"] == "some: as at the last detection that enough sites answered"
+    assert context["witnesses"] == []
 
 
 def test_other_options_replace_those_of_the_run(tmp_path: Path) -> None:
@@ -269,6 +272,16 @@ def test_warnings(tmp_path: Path) -> None:
         "site 9 has never answered",
         "site 1 did not answer; its losses are 3 detections old",
     ]
+
+
+def test_warnings_call_sites_by_their_names(tmp_path: Path) -> None:
+    reported = cells([2, 5])
+    reported.mean[3, 0] = np.inf
+    found = judged(tmp_path / "run", door(reported))
+    (told,) = (each for each in detection_page.warnings(found) if "not finite" in each)
+    assert told.startswith("site 3 ")
+    named = replace(found, shown=replace(found.shown, sites=[f"s{k + 1}" for k in range(10)]))
+    assert detection_page.warnings(named)[0] == told.replace("site 3 ", "site s4 ")
 
 
 def test_drivers_and_confusions_are_named(tmp_path: Path) -> None:

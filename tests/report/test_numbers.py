@@ -126,6 +126,18 @@ def test_nobody_wins_against_a_method_that_is_above_it_on_every_common_seed(tmp_
     assert [cells(row)[3] for row in verdict.standings(found).rows] == ["highest mean", "+10.00"]
 
 
+def test_without_a_common_seed_nobody_wins(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        fakes.write(tmp_path / f"one{seed}", [0.5], method="one", seed=seed)
+        fakes.write(tmp_path / f"two{seed}", [0.6], method="two", seed=seed + 3)
+    (found,) = numbers.tasks(runs.read([tmp_path]))
+    assert verdict.says(found, "best") == (
+        "By best accuracy two has the highest mean, 60.00 %; next is one with 50.00 %, without a seed that both have "
+        "on the same split."
+    )
+    assert cells(verdict.standings(found).rows[0])[3] == "highest mean"
+
+
 def test_equal_methods_are_called_equal(tmp_path: Path) -> None:
     found = task(tmp_path, one=[0.5, 0.25], two=[0.25, 0.5], three=[0.25, 0.25])
     assert verdict.says(found, "best") == "By best accuracy one and two are equal with 37.50 %."
@@ -258,6 +270,14 @@ def test_other_files_under_the_same_name_are_another_task(tmp_path: Path) -> Non
     assert [one.title, other.title] == [
         f"toy <b>, dirichlet alpha 0.5, 2 clients, data {digest}" for digest in ("3229731e", "fda3d8af")
     ]
+
+
+def test_other_label_files_under_the_same_name_are_another_task(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        told = {"files": {"noise.labels": name * 64}}
+        fakes.write(tmp_path / name, [0.5], told=told, config={"noise": {"labels": "labels.csv"}})
+    one, other = numbers.tasks(runs.read([tmp_path]))
+    assert one.title.endswith(", file of noise.labels aaaaaaaa") and other.title.endswith("noise.labels bbbbbbbb")
 
 
 def test_a_record_from_before_a_setting_is_on_the_same_task(tmp_path: Path) -> None:

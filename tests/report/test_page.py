@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedskew import config, record
+from fedskew.cli import main
 from fedskew.report import numbers, page, panels, runs
 from tests.report import detected, fakes
 
@@ -105,6 +107,15 @@ def test_names_from_records_are_escaped(loaded: list[runs.Loaded]) -> None:
 def test_a_name_cannot_end_the_data_of_the_curves(tmp_path: Path) -> None:
     text = page.html(runs.read([fakes.write(tmp_path / "run", [0.5], method="</script><b>")]))
     assert curves(text)["groups"] == ["</script><b>"]
+
+
+def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:
+    """A folder of images that was named in Latin-1 is a class called so."""
+    labels = ["caf\udce9", "b", "c"]
+    path = fakes.write(tmp_path / "run", [0.5], told={"data": fakes.header("fedavg", 0)["data"] | {"labels": labels}})
+    result = CliRunner().invoke(main, ["report", str(path), "-o", str(tmp_path / "report.html")])
+    assert result.exit_code == 0, result.output
+    assert "caf\\udce9" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_class_without_test_samples_has_no_recall(loaded: list[runs.Loaded]) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import fedskew
 from fedskew import record
 from fedskew.errors import UserError
 from fedskew.report import comparison, runs
@@ -18,6 +20,14 @@ def test_runs_that_differ_in_their_seed_only_are_one_group(tmp_path: Path) -> No
 def test_other_differences_are_part_of_the_name(tmp_path: Path) -> None:
     paths = [fakes.write(tmp_path / str(lr), [0.5], config={"local": {"lr": lr}}) for lr in (0.1, 0.5)]
     assert [each.name for each in runs.read(paths)] == ["fedavg, local.lr=0.1", "fedavg, local.lr=0.5"]
+
+
+def test_networks_that_were_handed_over_are_told_apart(tmp_path: Path) -> None:
+    models = [{"name": name, "args": {}, "parameters": size} for name, size in (("Mine", 51), ("Mine", 99))]
+    paths = [fakes.write(tmp_path / str(m["parameters"]), [0.5], told={"model": m}) for m in models]
+    assert [each.name for each in runs.read(paths)] == [
+        f"fedavg, network=Mine of {size} parameters" for size in (51, 99)
+    ]
 
 
 def test_who_computes_is_not(tmp_path: Path) -> None:
@@ -57,6 +67,21 @@ def test_a_finished_comparison_knows_its_runs(tmp_path: Path) -> None:
     rows = comparison.tables.comparison(groups)
     comparison.write(tmp_path, groups, rows)
     assert [each.name for each in runs.read([tmp_path])] == ["fedavg"]
+
+
+def test_a_comparison_that_goes_on_is_all_that_is_there(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"dataset": "digits", "rounds": 1, "epochs": 1, "engine": "inline", "out": tmp_path}
+    fedskew.compare(["fedavg"], **asked)
+
+    def cut(method: str, seed: int) -> Any:
+        if seed == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedskew.compare(["fedavg"], seeds=3, resume=True, progress=cut, **asked)
+    assert [each.seed for each in runs.read([tmp_path])] == [0, 1]
+    with pytest.raises(UserError, match="also holds fedavg-seed1"):
+        fedskew.compare(["fedavg"], resume=True, **asked)
 
 
 @pytest.mark.parametrize("content", ["nonsense", "[]", '{"runs": 3}', '{"runs": [{}]}'])

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from click.testing import CliRunner
 
 from fedskew import experiment, record, run_folder
 from fedskew.cli import main
-from fedskew.config import RunConfig
+from fedskew.config import Data, RunConfig
 from fedskew.errors import UserError
 from fedskew.reproduce import cells, costs, one
 from fedskew.reproduce.catalogue import Preset, find, presets
 from fedskew.reproduce.cells import Shelf, identity
 from tests.commands import complaint
+from tests.report import fakes
 
 TABLE1 = "fedlmd/table1/cifar10-lda-0.05"
 
@@ -459,6 +461,36 @@ def test_ctrl_c_ends_all_that_run_side_by_side(tmp_path: Path) -> None:
     assert "go on with the same command" in said.splitlines()[-1] and "Traceback" not in said
     # those that had begun may have ended meanwhile, but none of the other runs began
     assert len(list(tmp_path.rglob(record.NAME))) < 12
+
+
+@pytest.mark.slow
+def test_what_fails_beside_others_is_said_at_once(tmp_path: Path) -> None:
+    cell = preset_of(TABLE1).cells("smoke")[0]
+    long = [replace(cell, config=cell.config.model_copy(update={"rounds": 10**6, "seed": seed})) for seed in (1, 2, 3)]
+    lost = cell.config.model_copy(update={"data": Data(name="mnist", dir=str(tmp_path / "nowhere"))})
+    begun = time.monotonic()
+    with pytest.raises(UserError, match="nowhere' does not exist"):
+        cells.run([long[0], replace(cell, config=lost), *long[1:]], Shelf(tmp_path), jobs=2)
+    assert time.monotonic() - begun < 60
+
+
+def test_a_torn_last_line_is_no_end(tmp_path: Path) -> None:
+    path = fakes.write(tmp_path / "run", [0.5] * 3) / record.NAME
+    assert cells.is_finished(path.parent)
+    whole = path.read_bytes()
+    for cut in (1, 30, len(whole.splitlines()[-1]), len(whole)):
+        path.write_bytes(whole[:-cut])
+        assert not cells.is_finished(path.parent), cut
+    path.write_bytes(whole.replace(b"5eed", b"5eed" * 2**18))  # a line of more than a megabyte
+    assert cells.is_finished(path.parent)
+
+
+def test_a_row_of_hyper_parameters(tmp_path: Path) -> None:
+    whole, row = (
+        one.reproduce(preset_of("fedvls/table10"), "paper", Shelf(tmp_path), methods=m) for m in ((), ["moon"])
+    )
+    assert {line[0] for line in row.cells} == {"moon"} < {line[0] for line in whole.cells}
+    assert [each.folder.name for each in (whole, row)] == ["paper", "paper-moon"]
 
 
 def test_some_of_a_table_does_not_replace_all_of_it(tmp_path: Path) -> None:

@@ -160,6 +160,15 @@ def test_who_computed_is_no_substitution() -> None:
     assert sheet.substitutions([cell]) == []
 
 
+def test_drift_that_is_not_a_number_is_none() -> None:
+    preset = preset_of("fedvls/table17")
+    cell = preset.cells("paper")[0]
+    runs = [fakes.run([0.1], drift_diversity=drift) for drift in (7.0, float("nan"), float("inf"))]
+    lines = measure.measured(preset, [Ran(cell, runs, [Path()])])
+    assert lines[0].values == {"drift": [7.0, None, None]}
+    assert (sheet.numbers(preset, lines)[0].ours, sheet.numbers(preset, lines)[0].seeds) == (7.0, 1)
+
+
 def test_less_drift_is_better() -> None:
     lines = [Measured(row, "cifar10-dir-0.1", {"drift": [value]}) for row, value in (("fedavg", 9.0), ("fedvls", 2.0))]
     ours, printed = sheet.orders(sheet.numbers(preset_of("fedvls/table17"), lines))

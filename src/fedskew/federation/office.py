@@ -38,7 +38,8 @@ def init(at: Path, name: str, address: str, sites: Sequence[str], classes: str =
     (at / folder.FEDERATION).write_text(
         texts.FEDERATION.format(
             name=name, address=where, listen=where.host, sites=", ".join(map(folder.quoted, names)), **examples | known
-        )
+        ),
+        encoding="utf-8",
     )
     made = folder.coordinator(at)
     certificates.make_authority(at, name)

@@ -40,7 +40,8 @@ def join(invitation: Path, at: Path, data: Path) -> Member:
     certificates.make_site_key(at, told["name"])
     (at / MEMORY).mkdir(mode=0o700)
     folder.allow(at, digest)
-    (at / folder.SITE).write_text(texts.MEMBER.format(**told, data=folder.quoted(str(data.resolve()))))
+    text = texts.MEMBER.format(**told, data=folder.quoted(str(data.resolve())))
+    (at / folder.SITE).write_text(text, encoding="utf-8")
     return folder.member(at)
 
 
@@ -85,7 +86,7 @@ def keep(site: Member, say: Callable[[], None]) -> None:
     node = {"data": site.data, "memory": str(at / MEMORY)} | ({"model": site.model} if site.model else {})
     lines = [f"{key} = {folder.quoted(value)}" for key, value in node.items()]
     (at / "flower").mkdir(mode=0o700, exist_ok=True)
-    (at / "flower" / NODE).write_text("\n".join([f"site = {site.number}", *lines, ""]))
+    (at / "flower" / NODE).write_text("\n".join([f"site = {site.number}", *lines, ""]), encoding="utf-8")
     executor = [
         *(sys.executable, "-m", "fedskew.flower.executor", "site", "--address", site.address),
         *("--allow", at / folder.ALLOWED, "--node-config", at / "flower" / NODE),

@@ -49,6 +49,14 @@ def members(folder: Path) -> list[Path]:
         return []
 
 
+def reopen(folder: Path) -> None:
+    """More is to be trained: until that is finished nothing says which runs are the comparison's."""
+    try:
+        (folder / f"{NAME}.json").unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write in '{folder}': {error.strerror}") from None
+
+
 def held(folder: Path) -> list[Path]:
     """The run folders of a comparison, finished or interrupted."""
     return members(folder) or sorted(each.parent for each in folder.glob(f"*/{record.NAME}"))
@@ -73,6 +81,7 @@ def save(path: Path, content: str | bytes) -> None:
     """Write a file of text or of bytes, and its folder if need be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        # names of files and folders may be no text
+        path.write_bytes(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror}") from None

@@ -56,7 +56,7 @@ def context(found: Detection, picture: str) -> dict[str, Any]:
         "name": found.name,
         "round": shown.round,
         "headline": headline(found),
-        "verdict": VERDICTS[shown.judgement.verdict],
+        "verdict": _verdict(shown),
         "witnesses": witnesses(shown),
         "reading": reading(shown),
         "picture": picture,
@@ -93,6 +93,13 @@ def headline(found: Detection) -> str:
         look = f"; worth a look: {shown.called(suspects)}" if suspects else ""
         return f"It cannot be said whether any of {clients} sites has wrong labels{look}"
     return f"No sign of wrong labels at any of {clients} sites"
+
+
+def _verdict(shown: Finding) -> str:
+    found = shown.judgement
+    if found.verdict != "insufficient" and np.isnan(found.p_value):  # scored against the last reference
+        return f"{found.verdict}: as at the last detection that enough sites answered"
+    return VERDICTS[found.verdict]
 
 
 def witnesses(shown: Finding) -> list[dict[str, Any]]:
@@ -156,6 +163,7 @@ def warnings(found: Detection) -> list[str]:
 
 
 def _for_sites(found: Detection, warning: str) -> str:
+    warning = re.sub(r"client (\d+)", lambda match: f"site {found.shown.sites[int(match[1])]}", warning)
     return re.sub(
         r"class (\d+)", lambda match: f"class {found.labels[int(match[1])]}", warning.replace("client", "site")
     )

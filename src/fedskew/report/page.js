@@ -105,7 +105,9 @@ function logTicks(low, high) {
 function range(curves, rounds) {
   const [from, to] = view.zoom || [rounds[0], rounds.at(-1)];
   const shown = curves.flatMap((each) => each.points.filter((p) => drawable(p.mean) && p.round >= from && p.round <= to));
-  let low = Math.min(...shown.map((p) => drawable(p.low) ? p.low : p.mean)), high = Math.max(...shown.map((p) => p.high));
+  // not Math.min(...shown): there may be more points than a function takes arguments
+  let low = shown.reduce((least, p) => Math.min(least, drawable(p.low) ? p.low : p.mean), Infinity);
+  let high = shown.reduce((most, p) => Math.max(most, p.high), -Infinity);
   if (!shown.length) [low, high] = view.log ? [0.1, 1] : [0, 1];
   if (low === high) [low, high] = view.log ? [low / 2, high * 2] : [low - Math.abs(low || 1) * .1, high + Math.abs(high || 1) * .1];
   const room = view.log ? 0 : (high - low) * .05;
@@ -291,7 +293,7 @@ function tell(html) {
 
 function take(news) {
   data.cursor = news.cursor;
-  news.rows.forEach(({ from, rows }, index) => data.runs[index].rows.splice(from, Infinity, ...rows));
+  news.rows.forEach(({ from, rows }, index) => data.runs[index].rows = data.runs[index].rows.slice(0, from).concat(rows));
   const { state, ...others } = news.panels;
   if (state) tell(state);
   for (const [name, html] of Object.entries(others)) {

@@ -143,6 +143,9 @@ def _names(found: Sequence[tuple[Path, record.Run]]) -> list[str]:
         each = {key: value for key, value in task.settings(run).items() if not key.startswith(_ASIDE)}
         if digest := run.header.get("model", {}).get("weights_file"):  # files of one name may differ
             each["model.weights"] = f"{each.get('model.weights')} {str(digest)[:8]}"
+        if each.get("model.name") == "auto":  # what that was, or a module that was handed over
+            network = run.header.get("model", {})
+            each["network"] = f"{network.get('name')} of {network.get('parameters')} parameters"
         told.append(each)
     differing = task.differing([each for each in told if each])
     return [

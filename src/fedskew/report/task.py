@@ -21,7 +21,7 @@ def settings(run: record.Run) -> dict[str, Any]:
 
 
 def of(run: record.Run) -> dict[str, Any]:
-    """The settings that make the task, how many samples there are, and a digest of their files' checksums."""
+    """The settings that make the task, how many samples there are, and digests of the files that it rests on."""
     told = {key: value for key, value in settings(run).items() if key.startswith(_PARTS)}
     data = run.header.get("data", {})
     told["training samples"] = data.get("train")
@@ -29,7 +29,7 @@ def of(run: record.Run) -> dict[str, Any]:
         told["test samples"] = data.get("test")
     if checksums := run.header.get("checksums"):
         told["data"] = hashlib.sha256(json.dumps(checksums, sort_keys=True).encode()).hexdigest()[:8]
-    return told
+    return told | {f"file of {key}": digest[:8] for key, digest in run.header.get("files", {}).items()}
 
 
 def titles(runs: Sequence[record.Run]) -> list[str]:

@@ -132,8 +132,13 @@ def is_finished(folder: Path) -> bool:
     if not path.exists():
         return False
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 2**20))
-        return b'{"kind":"end"' in file.read()
+        size, tail = path.stat().st_size, 2**16
+        while True:
+            file.seek(max(0, size - tail))
+            *whole, torn = file.read().split(b"\n")
+            if len(whole) > 1 or tail >= size:
+                return not torn and bool(whole) and whole[-1].startswith(b'{"kind":"end"')
+            tail *= 8
 
 
 def _is_of(folder: Path, rounds: int) -> bool:
@@ -235,7 +240,7 @@ def _train(
                 future.result()
                 if done is not None:
                     done(futures[future])
-        except KeyboardInterrupt:
+        except BaseException:  # what they were at goes on with the next command; leaving the pool would wait for all
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise

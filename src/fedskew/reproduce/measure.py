@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,7 +116,11 @@ def _prefixes(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
 
 def _drift(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     del preset
-    return [_line(each, {"drift": [run.rounds[-1].get("drift_diversity") for run in each.runs]}) for each in ran]
+    lines = []
+    for each in ran:
+        last = [run.rounds[-1].get("drift_diversity") for run in each.runs]
+        lines.append(_line(each, {"drift": [d if d is not None and math.isfinite(d) else None for d in last]}))
+    return lines
 
 
 def _classwise(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:

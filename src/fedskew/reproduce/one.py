@@ -60,7 +60,7 @@ def reproduce(
 ) -> Outcome:
     """Run what is missing of a preset, and write table.md, table.csv and figure.png under the shelf's folder."""
     if preset.shows in STILL:
-        return _still(preset, scale, shelf.out)
+        return _still(preset, scale, shelf.out, methods or preset.methods)
     groups = wanted(preset, scale, methods, seeds, **engine)
     folder = shelf.out / preset.id / _called(preset, scale, groups)
     cells, weighed = [cell for group in groups for cell in group], preset.shows == "domains"
@@ -118,10 +118,10 @@ def _sentences(
     return said + [each if scale == "paper" else f"At scale paper: {each}" for each in preset.deviations(methods)]
 
 
-def _still(preset: Preset, scale: Scale, out: Path) -> Outcome:
+def _still(preset: Preset, scale: Scale, out: Path, methods: Sequence[str]) -> Outcome:
     """The tables and pictures that need no run, nor the data: only the plumbing is tried with others."""
     scale = "smoke" if scale == "smoke" else "paper"
-    folder = out / preset.id / scale
+    folder = out / preset.id / "-".join([scale, *(methods if len(methods) < len(preset.methods) else ())])
     files, sentences, changed = [folder / TABLE], [preset.note] if preset.note else [], _redrawn(preset, scale)
     if preset.shows == "partition":
         drawn = drawing.partitions(preset, scale)
@@ -141,7 +141,7 @@ def _still(preset: Preset, scale: Scale, out: Path) -> Outcome:
         files.append(folder / NUMBERS)
         save_text(files[1], sheet.comma_separated(made))
     else:
-        heading, cells = still.hyper(preset) if preset.shows == "hyper" else still.printed(preset)
+        heading, cells = still.hyper(preset, methods) if preset.shows == "hyper" else still.printed(preset)
     text = tables.markdown(heading, cells, numbers=preset.shows == "counts")
     below = [*sentences, *(f"In place of the paper's: `{change}`" for change in changed)]
     save_text(files[0], "\n".join([f"# {preset.id}\n", text, *(f"- {each}" for each in below)]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fedskew.reproduce import facts, published
 from fedskew.reproduce.catalogue import Preset
@@ -21,13 +21,14 @@ def counts(preset: Preset, scale: Scale) -> list[Measured]:
     ]
 
 
-def hyper(preset: Preset) -> tuple[list[str], list[list[str]]]:
+def hyper(preset: Preset, methods: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Heading and cells: for each method and task our values, where they come from, and what is printed."""
-    return ["method", "setting", "ours", "source", "ledger", "printed"], [list(line) for line in _hyper(preset)]
+    heading = ["method", "setting", "ours", "source", "ledger", "printed"]
+    return heading, [list(line) for line in _hyper(preset, methods)]
 
 
-def _hyper(preset: Preset) -> Iterator[tuple[str, ...]]:
-    for method in preset.methods:
+def _hyper(preset: Preset, methods: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for method in methods:
         known = preset.file.methods[method]
         for task in preset.tasks:
             values = preset.arguments("paper", task, method)

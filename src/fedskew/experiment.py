@@ -167,8 +167,8 @@ def prepare(
 
 
 def _try_network(site: Site, spec: Spec, given: Given) -> None:
-    samples = site.view.eval(site.x.new_zeros(2, *site.x.shape[1:]))
-    try_out(resolve.called(spec, given.module), site.build(spec), samples, site.plan.task.classes, site.device, site.precision)
+    name, samples = resolve.called(spec, given.module), site.view.eval(site.x.new_zeros(2, *site.x.shape[1:]))
+    try_out(name, site.build(spec), samples, site.plan.task.classes, site.device, site.precision)
 
 
 def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]:

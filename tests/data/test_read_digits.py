@@ -110,6 +110,8 @@ class TestPooledMnist:
         first = np.random.RandomState(1).permutation(80)[0]
         assert torch.equal(pooled.test.x[0, 0], torch.from_numpy(np.concatenate(images)[first].astype(np.uint8)))
         assert pooled.sites is not None and pooled.sites.bincount().min() >= 2
+        released = load("mnist-pooled", tmp_path, alpha=1.0, clients=3, min_size=2, tested="pool", verify=False)
+        assert torch.equal(released.train.x, pooled.train.x) and torch.equal(released.test.x, pooled.train.x)
 
     @pytest.mark.parametrize(
         ("options", "word"),
@@ -119,6 +121,7 @@ class TestPooledMnist:
             ({"seed": 2**32}, r"must be below 2\*\*32"),
             ({"alpha": 0.0}, "alpha is 0.0 and must be a number above 0"),
             ({"min_size": 100}, "cannot have min_size=100 samples each"),
+            ({"tested": "all"}, "tested is 'all' and must be 'rest' or 'pool'"),
         ],
     )
     def test_other_options(self, tmp_path: Path, options: dict[str, Any], word: str) -> None:

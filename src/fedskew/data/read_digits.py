@@ -156,15 +156,19 @@ def mnist_pooled(
     clients: int = 10,
     min_size: int = 256,
     seed: int = 1,
+    tested: str = "rest",
     verify: bool = True,
 ) -> Source:
     """The files of mnist, for comparison with what was published; for anything else take ``mnist``.
 
     Split and clients are those of the released code's first trial with numpy's `seed`: each class is dealt to
-    `clients` clients by Dirichlet(`alpha`), again and again until each has `min_size` images. Other files than the
-    official ones are refused unless `verify` is false.
+    `clients` clients by Dirichlet(`alpha`), again and again until each has `min_size` images. What is `tested` is the
+    "rest", or, as in that code, the "pool" that clients train on, which measures memory rather than learning. Other
+    files than the official ones are refused unless `verify` is false.
     """
     where = "data set 'mnist-pooled'"
+    if tested not in ("rest", "pool"):
+        raise UserError(f"{where}: tested is {tested!r} and must be 'rest' or 'pool'")
     if whole(seed, "seed", where, least=0) >= 2**32:
         raise UserError(f"{where}: seed is {seed} and must be below 2**32, as numpy's are")
     dealt = whole(clients, "clients", where)
@@ -175,7 +179,8 @@ def mnist_pooled(
     chosen = train_test_split(np.arange(len(y)), train_size=0.75, random_state=stream)
     train, test = (Arrays(x[rows], y[rows]) for rows in map(torch.from_numpy, chosen))
     parts = replay(train.y.numpy(), 10, dealt, stream, alpha=alpha, min_size=min_size).parts
-    return _dealt(replace(official, name="mnist-pooled", train=train, test=test), parts)
+    shown = {"rest": test, "pool": train}[tested]
+    return _dealt(replace(official, name="mnist-pooled", train=train, test=shown), parts)
 
 
 _DOMAINS: dict[str, Callable[..., Source]] = {"mnist": mnist, "usps": usps, "svhn": svhn, "synthdigits": synthdigits}

@@ -45,8 +45,11 @@ DATA: dict[str, Facts] = {
 
 #: Training and test samples of the domains of digits-domains.
 DOMAINS = {"mnist": (60_000, 10_000), "usps": (7_291, 2_007), "svhn": (73_257, 26_032), "synthdigits": (479_400, 9_553)}
-#: Files of AG News other than the whole one.
-PARTS = {"train_subset.csv": Facts((5772, 3902, 3998, 5882), 7_600, (200,))}
+#: By the value of an option: a file of AG News other than the whole one, and MNIST tested on what it is trained on.
+PARTS = {
+    "train_subset.csv": Facts((5772, 3902, 3998, 5882), 7_600, (200,)),
+    "pool": Facts((5250,) * 10, 52_500, (1, 28, 28)),
+}
 
 
 def of(config: RunConfig) -> Facts:
@@ -57,7 +60,7 @@ def of(config: RunConfig) -> Facts:
         train, test = (sum(DOMAINS[name][part] for name in names) for part in (0, 1))
         share = float(options.get("fraction", 1.0))
         return Facts((round(train * share / 10),) * 10, test, (3, 32, 32))
-    return PARTS.get(str(options.get("train")), DATA[config.data.name])
+    return next((PARTS[value] for value in map(str, options.values()) if value in PARTS), DATA[config.data.name])
 
 
 def counts(config: RunConfig) -> np.ndarray:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedskew import record
-from fedskew.report import numbers, page, panels, verdict
+from fedskew.report import numbers, page, panels, runs, verdict
 from tests.report import fakes
 from tests.report.test_numbers import cells, only
 
@@ -122,3 +122,16 @@ def test_a_record_that_says_nothing_of_its_rounds_is_named_all_the_same(tmp_path
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / record.NAME).write_text("")
     assert verdict.cautions(only(tmp_path)) == ["Not finished: mine (after 0 of unknown rounds)."]
+
+
+def test_a_picture_names_what_is_not_finished(tmp_path: Path) -> None:
+    fakes.write(tmp_path / "whole", [0.5] * 3, method="fedprox")
+    for seed in range(5):
+        fakes.write(tmp_path / f"cut{seed}", [0.5] * 2, seed=seed, end=False)
+    (task,) = numbers.tasks(runs.read([tmp_path]))
+    assert page.pictured(task).title == (
+        "toy <b>, dirichlet alpha 0.5, 2 clients\nnot finished: fedavg, seed 0, 2 of 3 rounds; fedavg, seed 1, 2 of 3 "
+        "rounds; fedavg, seed 2, 2 of 3 rounds; and 2 more"
+    )
+    (task,) = numbers.tasks(runs.read([tmp_path / "whole"]))
+    assert page.pictured(task).title == task.title

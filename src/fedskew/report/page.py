@@ -16,6 +16,8 @@ from fedskew.report.markdown import markdown
 from fedskew.report.runs import Loaded, grouped
 
 _COLUMNS = ("round", *(metric.key for metric in numbers.METRICS), "lr", "replies")
+#: unfinished runs that a picture names
+NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,19 @@ def rounds_csv(runs: Sequence[Loaded]) -> str:
 
 def png(runs: Sequence[Loaded]) -> bytes:
     """The curves of each task, and beside them the client models if they were scored."""
-    compared = []
-    for task in numbers.tasks(runs):
-        target = task.target and task.target.share
-        rows = tables.comparison(grouped(task.deciding), target)
-        compared.append(pictures.Compared(task.title, grouped(task.runs), rows, target))
     drawn = io.BytesIO()
-    pictures.comparisons(compared).savefig(drawn, format="png", dpi=160)
+    pictures.comparisons([pictured(task) for task in numbers.tasks(runs)]).savefig(drawn, format="png", dpi=160)
     return drawn.getvalue()
+
+
+def pictured(task: numbers.Task) -> pictures.Compared:
+    """What a picture shows of a task; its title names the runs that are not finished."""
+    target = task.target and task.target.share
+    rows = tables.comparison(grouped(task.deciding), target)
+    cut = [f"{one.short}, seed {one.seed}, {one.done}" for each in task.standings for one in each.unfinished]
+    more = [f"and {len(cut) - NAMED} more"] if len(cut) > NAMED else []
+    title = "\n".join([task.title, f"not finished: {'; '.join(cut[:NAMED] + more)}"] if cut else [task.title])
+    return pictures.Compared(title, grouped(task.runs), rows, target)
 
 
 FORMATS: dict[str, Callable[[Sequence[Loaded]], str | bytes]] = {

@@ -244,7 +244,9 @@ def test_check_and_show_leave_out_bad_images_when_asked_to(tmp_path: Path) -> No
     (mine / "dog/torn.png").write_bytes(b"no image")
     for command in ("check", "show"):
         assert "torn.png' cannot be read" in complaint(command, mine)
-        assert "1 unreadable images are left out" in succeed(command, mine, "--skip-bad")
+        assert "1 images are left out, which cannot be read or have another size" in succeed(
+            command, mine, "--skip-bad"
+        )
     assert f"fedskew run --data {mine} --skip-bad" in succeed("check", mine, "--skip-bad")
     assert "has no option 'skip_bad'" in complaint("check", "digits", "--skip-bad")
 

@@ -122,8 +122,25 @@ def test_a_run_is_not_resumed_on_other_data(tmp_path: Path) -> None:
     harness.finish(harness.config(rounds=1), out=tmp_path / "run")
     x, y = torch.rand(260, 1, 8, 8), torch.arange(260) % 10
     other = fedskew.data.sources.from_arrays(x[:200], y[:200], x[200:], y[200:])
+    whole = (tmp_path / "run" / record.NAME).read_bytes()
     with pytest.raises(UserError, match="not those that the run"):
         experiment.resume(tmp_path / "run", given=experiment.Given(source=other), rounds=2)
+    with pytest.raises(UserError, match="not those that the run"):
+        experiment.resume(tmp_path / "run", given=experiment.Given(source=other))
+    assert (tmp_path / "run" / record.NAME).read_bytes() == whole
+
+
+@pytest.mark.parametrize("width", [4, None], ids=["another", "none"])
+def test_a_run_is_not_resumed_with_another_network(tmp_path: Path, width: int | None) -> None:
+    def network(wide: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, wide), torch.nn.Linear(wide, 10))
+
+    fedskew.run(model=network(8), rounds=1, clients=4, engine="inline", out=tmp_path / "run")
+    kept = {name: (tmp_path / "run" / name).read_bytes() for name in (record.NAME, "config.toml")}
+    with pytest.raises(UserError, match=r"the network is not that which the run in .* hand it over again"):
+        fedskew.resume(tmp_path / "run", model=None if width is None else network(width), rounds=2)
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in kept} == kept
+    assert len(fedskew.resume(tmp_path / "run", model=network(8), rounds=2).rounds) == 2
 
 
 def test_data_may_move_and_a_wrong_folder_leaves_the_run_as_it_was(

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 import fedskew
@@ -177,3 +178,52 @@ def test_the_record_has_the_class_of_a_module_and_the_digests_of_label_files(tmp
     assert result.header["model"]["name"] == "Sequential"
     assert result.header["files"] == {"noise.matrix": hashlib.sha256(matrix.read_bytes()).hexdigest()}
     assert result.header["config"]["noise"]["matrix"] == "matrix.csv"
+
+
+class Parts(nn.Module):
+    """A frozen layer, a batch norm that stays as it is, a buffer that is assigned anew; the head is written first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = nn.Linear(8, 10)
+        self.norm = nn.BatchNorm1d(64)
+        self.body = nn.Linear(64, 8)
+        self.body.requires_grad_(False)
+        self.register_buffer("seen", torch.zeros(64))
+        self.register_buffer("mask", torch.full((2, 2), float("-inf")).triu(1))
+
+    def train(self, mode: bool = True) -> Parts:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        if self.training:
+            self.seen = 0.5 * self.seen + 0.5 * x.mean(0)
+        return self.answer(self.body(self.norm(x)).relu())
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedsam", "moon"])
+@pytest.mark.parametrize("engine", ["inline", "wire"])
+def test_what_is_frozen_stays_and_what_is_assigned_is_kept(method: str, engine: str) -> None:
+    torch.manual_seed(0)
+    module = Parts()
+    result = fedskew.run(method, model=module, rounds=2, epochs=1, clients=3, engine=engine)
+    first, last = module.state_dict(), result.weights
+    assert last is not None
+    moved = {name for name in first if not torch.equal(first[name], last[name])}
+    assert moved == {"answer.weight", "answer.bias", "norm.weight", "norm.bias", "seen"}
+
+
+def test_a_network_that_is_all_frozen_cannot_be_trained() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).requires_grad_(False)
+    with pytest.raises(UserError, match="all its parameters are frozen"):
+        fedskew.run(model=module, rounds=1, engine="inline")
+
+
+def test_complex_numbers_are_refused() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    module.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
+    with pytest.raises(UserError, match="has complex numbers, 'phase' for one"):
+        fedskew.run(model=module, rounds=1, engine="inline")

@@ -18,6 +18,7 @@ from joblib import cpu_count
 from fedskew import privacy, record, tree
 from fedskew.config import RunConfig
 from fedskew.data.sources import Source
+from fedskew.errors import UserError
 from fedskew.types import Spec, State, Tree
 from fedskew.work import evaluate, server
 from fedskew.work.loop import Done, Engine
@@ -64,6 +65,21 @@ def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[st
         "hardware": hardware(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def check_the_same(folder: Path, header: dict[str, Any], site: Site, state: State) -> None:
+    """Refuse to go on with other data, or another network, than the run in a folder began with."""
+    before = record.read(folder).header
+    if not {"shards", "checksums", "config"} <= before.keys():
+        raise UserError(f"record '{folder / record.NAME}' has no readable header; restore it, or begin the run anew")
+    if before["shards"] != header["shards"] or not record.same_files(before, header["checksums"]):
+        raise UserError(f"the data are not those that the run in '{folder}' began with; give it the same again")
+    model, network = server.model_of(site, state), site.net(state.spec).initial()
+    if model is not None and {n: t.shape for n, t in model.items()} != {n: t.shape for n, t in network.items()}:
+        raise UserError(
+            f"the network is not that which the run in '{folder}' began with; if it was handed over in Python, hand it "
+            "over again"
+        )
 
 
 def _portable(config: RunConfig) -> RunConfig:

@@ -140,7 +140,7 @@ def prepare(
 
     def build(wanted: Spec, seed: int = config.seed) -> nn.Module:
         if wanted == spec and given.module is not None:
-            return networks.adapt(copy.deepcopy(given.module), config.model.head)
+            return networks.adapt(copy.deepcopy(given.module), config.model.head, classes=source.classes)
         return networks.build(wanted, task.classes, shape, seed)
 
     site = Site(
@@ -387,14 +387,9 @@ def _begin(
         (folder / record.NAME).unlink(missing_ok=True)
         site.shards.save(folder)
         return replace(fresh, writer=record.Writer.create(folder / record.NAME, header))
+    evidence.check_the_same(folder, header, site, restored.state)  # before the record is cut back to the checkpoint
     writer = record.Writer.append_to(folder / record.NAME, restored.record_bytes)
     before = record.read(folder)
-    if not {"shards", "checksums", "config"} <= before.header.keys():
-        writer.close()
-        raise UserError(f"record '{folder / record.NAME}' has no readable header; restore it, or begin the run anew")
-    if (before.header["shards"], before.header["checksums"]) != (header["shards"], header["checksums"]):
-        writer.close()
-        raise UserError(f"the data are not those that the run in '{folder}' began with; give it the same again")
     if before.header["config"]["rounds"] != config.rounds:
         writer.write("extended", rounds=config.rounds, versions=evidence.versions())
     return _Start(restored.state, before, restored.notes["seconds"], writer)

@@ -117,6 +117,11 @@ def read(path: str | Path) -> Run:
     return Run(header, lines["round"], lines["door"], lines["end"][-1] if lines["end"] else None, note)
 
 
+def same_files(header: dict[str, Any], checksums: dict[str, str]) -> bool:
+    """Whether every checksum of a header is among these; older versions wrote down fewer."""
+    return all(checksums.get(name) == digest for name, digest in header.get("checksums", {}).items())
+
+
 def tail(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     """The whole valid lines of a record from byte `offset` on, and the byte after them."""
     try:

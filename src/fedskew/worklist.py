@@ -143,7 +143,8 @@ def open_run(folder: Path) -> tuple[Site, Source, Spec]:
     """The data and the network of a run, from its configuration; they must be those it was begun with."""
     config = experiment.begun(folder)
     site, source, spec = experiment.prepare(config, experiment.Given(shelf=Shelf(folder)))
-    if (folder / record.NAME).exists() and record.read(folder).header.get("shards") != site.shards.digest:
+    header = record.read(folder).header if (folder / record.NAME).exists() else {"shards": site.shards.digest}
+    if header.get("shards") != site.shards.digest or not record.same_files(header, source.checksums):
         raise UserError(f"the data are not those that the run in '{folder}' began with; give it the same again")
     return site, source, spec
 

@@ -28,6 +28,10 @@ class TestSoftLabels:
             found = soft_labels(written(tmp_path / "soft.csv", heading + rows), 2, 3)
             assert found.tolist() == [[0.5, 0.25, 0.25], [1, 0, 0]]
 
+    def test_a_data_frame_numbers_its_columns(self, tmp_path: Path) -> None:
+        found = soft_labels(written(tmp_path / "soft.csv", ",0,1\n0,0.5,0.5\n1,1.0,0.0\n"), 2, 2)
+        assert found.tolist() == [[0.5, 0.5], [1, 0]]
+
     def test_npy(self, tmp_path: Path) -> None:
         np.save(tmp_path / "soft.npy", np.full((2, 4), 0.25, dtype=np.float32))
         assert soft_labels(tmp_path / "soft.npy", 2, 4).tolist() == [[0.25] * 4] * 2
@@ -47,7 +51,7 @@ class TestSoftLabels:
             ("a,1,0,0\nb,nan,0,0\n", "holds something that is no finite number"),
             ("a,1,0,0\nb,1\n", "no CSV file with the same number of columns in every row"),
             ("", "no CSV file with the same number of columns in every row"),
-            (b"\xff\xfe", "is no CSV file"),
+            (b"\xff\xfe", "is not in UTF-8"),
         ],
     )
     def test_mistakes(self, tmp_path: Path, content: str | bytes, words: str) -> None:
@@ -98,6 +102,23 @@ class TestMatrix:
 
 
 class TestHumanLabels:
+    @pytest.mark.parametrize("heading", ["row,label", "\ufeffrow,label", " row , label "])
+    def test_rows_are_found_however_a_spreadsheet_writes_them(self, heading: str, tmp_path: Path) -> None:
+        path = written(tmp_path / "said.csv", f"{heading}\n3,0\n2,1\n1,2\n0,2\n")
+        assert human_labels(path, None, TRUE, 3).tolist() == [2, 2, 1, 0]
+
+    def test_two_columns_of_one_name_are_refused(self, tmp_path: Path) -> None:
+        path = written(tmp_path / "said.csv", "label,label\n0,1\n0,1\n0,1\n0,1\n")
+        with pytest.raises(UserError, match="has 2 columns 'label'"):
+            human_labels(path, "label", TRUE, 3)
+
+    def test_a_damaged_archive(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "said.pt", "w") as archive:
+            archive.writestr("archive/data.pkl", b"0123456789" * 9)
+        content = (tmp_path / "said.pt").read_bytes()
+        with pytest.raises(UserError, match="is damaged"):
+            human_labels(written(tmp_path / "said.pt", content.replace(b"0123456789", b"9876543210", 1)), None, TRUE, 3)
+
     def cifar_n(self, folder: Path, clean: list[int], zipped: bool = True) -> Path:
         """As the authors' file is: a dictionary of arrays, pickled by torch, in a zip since its version 1.6."""
         content = pickle.dumps({"clean_label": np.array(clean), "worse_label": np.array([0, 2, 2, 1])}, protocol=2)

@@ -118,7 +118,7 @@ class TestImageFolder:
         with pytest.raises(UserError, match=rf"3\.png' cannot be read \(.*{why}"):
             load(path)
         source = load(path, skip_bad=True)
-        assert source.notes == ("1 unreadable images are left out",)
+        assert source.notes == ("1 images are left out, which cannot be read or have another size",)
         assert shades(source.train.x) == [0, 1, 2, 4, 5, 6, 7]
         assert source.train.y.tolist() == [0, 1, 0, 0, 1, 0, 1]
 
@@ -525,3 +525,80 @@ class TestPartitions:
         with pytest.raises(UserError, match=r"clients 0 and 1 have samples of one group \(patient\), that of sample 3"):
             partition(labels, 1, 2, "explicit", 0, groups=groups, lists=[[0, 1], [3]])
         assert len(partition(labels, 1, 2, "explicit", 0, groups=groups, lists=[[0], [3, 1]])) == 2
+
+
+# ------------------------------------------------------------------------------------------- what is not as it seems
+
+
+@pytest.mark.parametrize(
+    ("heading", "row", "words"),
+    [
+        (",a,label", (0, 1.5, "yes"), "has a column without a name"),
+        ("patient,a,label", ("NA", 1.5, "yes"), "line 2: patient 'NA' stands for one that is missing"),
+        ("site,a,label", ("nan", 1.5, "yes"), "line 2: site 'nan' stands for one that is missing"),
+    ],
+)
+def test_what_other_programs_write(heading: str, row: Sequence[object], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words):
+        load(table(tmp_path / "mine.csv", heading, [row] * 9))
+
+
+def test_whole_numbers_go_by_value_whatever_their_sign_and_zeros() -> None:
+    assert own.ordered(["10", "-1", "2", "1"]) == ("-1", "1", "2", "10")
+    assert own.ordered(["1", "01", "2"]) == own.ordered(["2", "01", "1"]) == ("01", "1", "2")
+    listed = Rows([], ["-1", "1", "-1.0", "1.0"], [], [], [])
+    assert own._as_meant(listed) == ["-1", "1", "-1", "1"]
+
+
+def test_test_labels_are_in_the_checksums(tmp_path: Path) -> None:
+    rows = [(f"{i}.png", "yes" if i % 2 else "no", "test" if i > 3 else "train") for i in range(8)]
+    for name, _, _ in rows:
+        picture(tmp_path / name, 10)
+    first = load(table(tmp_path / "mine.csv", "path,label,split", rows)).checksums
+    turned = [
+        (name, ("no" if label == "yes" else "yes") if split == "test" else label, split) for name, label, split in rows
+    ]
+    again = load(table(tmp_path / "mine.csv", "path,label,split", turned)).checksums
+    assert {name for name in first if first[name] != again[name]} == {"y_test"}
+
+
+def test_images_that_lie_too_deep_or_beside(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
+            picture(tmp_path / "split" / split / name, 10)
+    with pytest.raises(UserError, match="'val' lies beside 'train'"):
+        load(tmp_path / "split")
+    picture(tmp_path / "split" / "train" / "a" / ".hidden" / "0.png", 10)
+    load(tmp_path / "split" / "train")
+    picture(tmp_path / "split" / "train" / "a" / "more" / "0.png", 10)
+    with pytest.raises(UserError, match=r"0\.png' lies too deep: images of a class are expected in '.*a' itself"):
+        load(tmp_path / "split" / "train")
+
+
+@pytest.mark.parametrize(
+    ("mode", "shape", "first"),
+    [("RGBA", (3, 4, 4), 255), ("P", (3, 4, 4), 255), ("CMYK", (3, 4, 4), 255), ("LA", (1, 4, 4), 76)],
+)
+def test_pictures_of_a_data_set_are_grey_or_colour(mode: str, shape: tuple[int, ...], first: int) -> None:
+    red = Image.new("RGB", (4, 4), (255, 0, 0))
+    red = red.convert("L").convert("LA") if mode == "LA" else red.convert(mode)
+    made = own.from_datasets([(red, 0), (red, 1)], [(red, 0), (red, 1)])
+    assert made.train.x.shape[1:] == shape and int(made.train.x[0, 0, 0, 0]) == first
+
+
+def test_odd_things_of_data_sets(tmp_path: Path) -> None:
+    class Counted(TensorDataset):
+        classes = 2
+
+    x = torch.randn(4, 3, requires_grad=True)
+    made = own.from_datasets(Counted(x, torch.arange(4) % 2), Counted(x.bfloat16(), torch.arange(4) % 2))
+    assert made.labels == ("0", "1") and made.test.x.dtype == torch.float32
+    with pytest.raises(UserError, match=r"has 4 channels \(\[4, 8, 8, 4\]\); give grey \(1\) or colour \(3\)"):
+        from_arrays(torch.zeros(4, 8, 8, 4, dtype=torch.uint8), [0, 1, 0, 1], torch.zeros(1, 8, 8, 4), [0])
+    sparse = torch.eye(4).to_sparse()
+    assert torch.equal(from_arrays(sparse, [0, 1, 0, 1], sparse, [0, 1, 0, 1]).train.x, torch.eye(4))
+    np.savez(tmp_path / "mine.npz", x=np.zeros((4, 3), np.float32), y=np.eye(4, dtype=int))
+    (tmp_path / "all" / "client-0").mkdir(parents=True)
+    (tmp_path / "mine.npz").rename(tmp_path / "all" / "client-0" / "mine.npz")
+    with pytest.raises(UserError, match="must hold whole numbers in y, one for each of the 4 rows of x"):
+        load(tmp_path / "all")

@@ -79,7 +79,7 @@ class TestCinic:
             load("cinic10", tmp_path)
         some = load("cinic10", tmp_path, skip_bad=True)
         assert torch.bincount(some.train.y).tolist() == [*range(1, 10), 9]
-        assert some.notes == ("1 unreadable images are left out",)
+        assert some.notes == ("1 images are left out, which cannot be read or have another size",)
 
     def test_a_wrong_size(self, tmp_path: Path) -> None:
         write_cinic(tmp_path)

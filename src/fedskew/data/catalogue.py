@@ -193,12 +193,19 @@ def _numbered(most: int, samples: int, what: str) -> tuple[str, ...]:
 
 def _tensor(values: Any, where: str) -> Tensor:
     try:
-        tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+        tensor = _plain(values) if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
     except (TypeError, ValueError) as error:
         raise UserError(f"{where} is no array of numbers ({error})") from error
     if not tensor.ndim or not len(tensor):
         raise UserError(f"{where} is empty or a single number, and must be an array with one row per sample")
     return tensor
+
+
+def _plain(values: Tensor) -> Tensor:
+    """A tensor as arrays are: dense, of a kind that numpy has, without a history."""
+    values = values.detach().cpu()
+    values = values.to_dense() if values.layout != torch.strided else values
+    return values.float() if values.dtype == torch.bfloat16 else values
 
 
 def _samples(x: Tensor, where: str) -> Tensor:
@@ -207,13 +214,15 @@ def _samples(x: Tensor, where: str) -> Tensor:
             x = x.unsqueeze(1)
         elif x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
             x = x.permute(0, 3, 1, 2)
+        elif x.ndim == 4 and x.shape[3] in (2, 4) and x.shape[1] > 4:
+            raise UserError(f"{where} has {x.shape[3]} channels ({list(x.shape)}); give grey (1) or colour (3)")
         if x.ndim != 4:
             raise UserError(f"{where} is uint8, so images, and has shape {list(x.shape)} instead of [N, C, H, W]")
         return x.contiguous()
     if x.ndim == 1:
         raise UserError(f"{where} has shape {list(x.shape)}; samples of one number each have shape {[len(x), 1]}")
     if x.is_floating_point():
-        x = x.float()
+        x = x.float().contiguous()
         if not torch.isfinite(x).all():
             raise UserError(f"{where} holds values that are not finite, or too large for float32")
         return x

@@ -137,12 +137,16 @@ def _in_threads(block: Callable[[int], int], total: int, tell: Tell | None) -> N
 
 
 def fingerprint(paths: Sequence[Path], key: str) -> str:
-    """A name for what is made of files, another one when a file's name, size or time of change is another."""
+    """A name for what is made of files, another one when a file's place, size or a time of change is another.
+
+    Archives set the time of a file's content, and renaming leaves it; the time of its entry nobody can set.
+    """
     found = hashlib.sha256(key.encode())
-    for path in paths:
+    for path in map(Path.absolute, paths):
         try:
             told = path.stat()
-            found.update(f"|{path}|{told.st_size}|{told.st_mtime_ns}".encode(errors="surrogateescape"))
+            known = f"{told.st_size}|{told.st_mtime_ns}|{told.st_ctime_ns}|{told.st_ino}"
+            found.update(f"|{path}|{known}".encode(errors="surrogateescape"))
         except OSError:
             found.update(f"|{path}|missing".encode(errors="surrogateescape"))
     return found.hexdigest()
@@ -166,11 +170,19 @@ def _opened(path: Path) -> Image.Image:
         raise Unusable(path, f"cannot be read ({_why(path, error)})") from error
 
 
+def _is_deep(path: Path, image: Image.Image) -> bool:
+    """Whether it is a PNG of 16 bits a channel, which Pillow opens as one of 8 if it has colour or transparency."""
+    if image.format != "PNG":
+        return False
+    with path.open("rb") as file:
+        return file.read(25)[24:] == b"\x10"  # signature, length and name of the header, width, height, depth
+
+
 def _read(path: Path, size: tuple[int, int], channels: int, like: Path | None) -> np.ndarray:
     """One image as [C, H, W]; `like` is the image whose size it must have."""
     height, width = size
     with _opened(path) as image:
-        if image.mode[0] in "IF":
+        if image.mode[0] in "IF" or _is_deep(path, image):
             raise Unusable(path, f"has more than 8 bits a pixel ({image.mode}); store it with 8")
         if like is not None and (image.height, image.width) != size:
             told = f"has {image.width}x{image.height} pixels and '{like}' has {width}x{height}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedskew.data import cache, catalogue
+from fedskew.data import cache, catalogue, files
 from fedskew.data.images import Decoded
 from fedskew.types import Arrays
 
@@ -75,11 +75,12 @@ def source(
         labels=tuple(labels),
         mean=mean,
         std=std,
-        checksums={part: each.checksum for part, each in decoded.items()},
+        checksums={part: each.checksum for part, each in decoded.items()}
+        | {f"y_{part}": files.sha256(each.y.numpy()) for part, each in arrays.items()},
         sites=None if train.sites is None else torch.tensor(train.sites)[kept],
         site_names=tuple(site_names),
         groups=None if train.groups is None else torch.tensor(train.groups)[kept],
-        notes=(f"{bad} unreadable images are left out",) if bad else (),
+        notes=(f"{bad} images are left out, which cannot be read or have another size",) if bad else (),
         paths=tuple(paths[row] for row in kept.tolist()) if paths else (),
         lines=tuple(lines[row] for row in kept.tolist()) if lines else (),
     )

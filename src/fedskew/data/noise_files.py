@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ def soft_labels(path: Path, samples: int, classes: int) -> np.ndarray:
         found = _numbers(_npy(path), where)
     else:
         heading, rows = _csv(path)
-        found = _numbers([row[1:] for row in ([heading] if _is_numeric(heading[1:]) else []) + rows], where)
+        # numbers of columns, as data frames write them, are a heading, too
+        counted = len(rows) == samples and heading[1:] == [str(label) for label in range(classes)]
+        first = [heading] if _is_numeric(heading[1:]) and not counted else []
+        found = _numbers([row[1:] for row in first + rows], where)
     if found.shape != (samples, classes):
         shape = " x ".join(map(str, found.shape))
         raise UserError(f"{where} holds {shape} probabilities, and must hold {samples} x {classes}, one row a sample")
@@ -100,15 +103,21 @@ def _columns(path: Path) -> dict[str, Any]:
     if path.suffix == ".npy":
         return {path.stem: _npy(path)}
     if path.suffix == ".csv":
-        heading, rows = _csv(path)
+        heading, lines = files.headed(path)
+        rows = [row for _, row in lines]
         if not rows:
             raise UserError(f"'{path}' has a heading and no row below it; it should have labels")
+        if any(len(row) != len(heading) for row in rows):
+            raise UserError(f"'{path}' is no CSV file with the same number of columns in every row")
         return dict(zip(heading, zip(*rows, strict=True), strict=True))
     content = files.read(path)
     if zipfile.is_zipfile(io.BytesIO(content)):  # as torch saves
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            names = [name for name in archive.namelist() if name.endswith("data.pkl")]
-            content = archive.read(names[0]) if names else b""
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                names = [name for name in archive.namelist() if name.endswith("data.pkl")]
+                content = archive.read(names[0]) if names else b""
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(f"'{path}' is damaged ({error})") from None
     return safe_pickle.load_arrays(content, path)
 
 
@@ -121,10 +130,7 @@ def _npy(path: Path) -> Any:
 
 def _csv(path: Path) -> tuple[list[str], list[list[str]]]:
     """The first row and the others, which must be as long."""
-    try:
-        rows = [row for row in csv.reader(io.StringIO(files.read(path).decode())) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"'{path}' is no CSV file ({error})") from None
+    rows = [[cell.strip() for cell in row] for row in files.table(path)]
     if not rows or len({len(row) for row in rows}) > 1:
         raise UserError(f"'{path}' is no CSV file with the same number of columns in every row")
     return rows[0], rows[1:]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from PIL import Image
 
 from fedskew import seeds
 from fedskew.data import images, listing, rows
@@ -20,8 +21,6 @@ from fedskew.errors import UserError, nearest
 
 Decode = Callable[[Sequence[Path]], images.Decoded]
 
-#: how programs write that there is no label
-_MISSING = {"nan", "na", "n/a", "<na>", "#n/a", "null"}
 _FOUR = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -83,15 +82,14 @@ def from_datasets(train: Any, test: Any) -> Source:
     x_train, y_train = _unrolled(train, TRAIN)
     x_test, y_test = _unrolled(test, TEST)
     names = getattr(train, "classes", None)
-    return from_arrays(
-        x_train, y_train, x_test, y_test, name="datasets", labels=None if names is None else list(map(str, names))
-    )
+    labels = list(map(str, names)) if isinstance(names, list | tuple) else None
+    return from_arrays(x_train, y_train, x_test, y_test, name="datasets", labels=labels)
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
     """Every name once: numbers by their value, anything else by the alphabet."""
-    found = set(names)
-    return tuple(sorted(found, key=int if all(name.isdecimal() for name in found) else str))
+    found = sorted(set(names))
+    return tuple(sorted(found, key=int) if all(re.fullmatch(r"[+-]?\d+", name) for name in found) else found)
 
 
 def _of_arrays(name: str, root: Path, listed: Rows, names: Sequence[str], y: np.ndarray, test: np.ndarray) -> Source:
@@ -129,7 +127,7 @@ def _places(listed: Rows, chosen: np.ndarray, root: Path) -> dict[str, Any]:
     if not isinstance(listed.samples, np.ndarray):
         files = [listed.samples[row] for row in found]
     return {
-        "paths": tuple(_below(root, file) for file in files if file is not None),
+        "paths": () if None in files else tuple(_below(root, file) for file in files if file is not None),
         "lines": tuple(line and line[1] for line in lines) if any(lines) else (),
     }
 
@@ -176,12 +174,12 @@ def _training_sites(listed: Rows) -> tuple[str, ...]:
 def _as_meant(listed: Rows) -> list[str]:
     """Labels without what a spreadsheet or a data frame makes of them: 3.0 for 3, and a word where there is none."""
     for row, label in enumerate(listed.labels):
-        if label.lower() in _MISSING:
+        if label.lower() in rows.MISSING:
             raise UserError(
                 f"label '{label}' ({listed.name(row)}) stands for a label that is missing; fill it in or leave the "
                 "sample out, or name it in the option classes if it is a class"
             )
-    whole = [re.fullmatch(r"(\d+)(\.0*)?", label) for label in listed.labels]
+    whole = [re.fullmatch(r"([+-]?\d+)(\.0*)?", label) for label in listed.labels]
     return [number[1] for number in whole if number] if all(whole) else listed.labels
 
 
@@ -271,9 +269,21 @@ def _unrolled(dataset: Any, which: str) -> tuple[np.ndarray, np.ndarray]:
         pairs = [(x, y) for x, y in (dataset[place] for place in range(len(dataset)))]
     except (TypeError, ValueError) as error:
         raise UserError(f"the {which} data set must have a length and give (sample, label) pairs ({error})") from None
-    samples = [np.asarray(x) for x, _ in pairs]
+    samples = [_array(x, f"sample {place} of the {which} data set") for place, (x, _) in enumerate(pairs)]
     for place, sample in enumerate(samples):
         if sample.shape != samples[0].shape:
             shapes = f"{list(samples[0].shape)} and {list(sample.shape)}"
             raise UserError(f"samples 0 and {place} of the {which} data set have shapes {shapes}; all must have one")
     return np.array(samples), np.array([np.asarray(y) for _, y in pairs])
+
+
+def _array(sample: Any, where: str) -> np.ndarray:
+    """A picture as grey or colour of 8 bits, a tensor without its history, anything else as numpy takes it."""
+    if isinstance(sample, Image.Image):
+        if sample.mode[0] in "IF":
+            raise UserError(f"{where} has more than 8 bits a pixel ({sample.mode}); give pictures of 8, or tensors")
+        sample = sample.convert("L" if sample.mode in ("1", "L", "LA") else "RGB")
+    if isinstance(sample, torch.Tensor):
+        sample = sample.detach().cpu()
+        sample = sample.float() if sample.dtype == torch.bfloat16 else sample
+    return np.asarray(sample)

@@ -21,10 +21,16 @@ TRAIN, TEST = "train", "test"
 ARRAYS = (".npz", ".safetensors")
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 #: what reading arrays ends in, if they are not as they should be
-_DAMAGED = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, LZMAError, SafetensorError)
+_DAMAGED = (
+    *(OSError, EOFError, ValueError, TypeError, AttributeError),  # the last of numbers that numpy does not have
+    *(zipfile.BadZipFile, zlib.error, LZMAError, SafetensorError),
+)
 _CLIENT = "client-"
 _SAID = ("site", "patient", "split")
 _NAMED = ("path", "label", *_SAID)
+_WHOSE = ("site", "patient")
+#: how programs write that there is nothing
+MISSING = {"nan", "na", "n/a", "<na>", "#n/a", "null"}
 _HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
 
 
@@ -74,18 +80,28 @@ def read(path: Path) -> Rows:
 def _image_folder(path: Path) -> Rows:
     if not (path / TRAIN).is_dir():
         return _class_folders(path)
+    others = [each.name for each in _visible(path) if each.name not in (TRAIN, TEST, "__MACOSX")]
+    if others and not (path / TEST).is_dir():
+        raise UserError(f"'{others[0]}' lies beside '{TRAIN}' in '{path}'; call it '{TEST}' if it is, or move it away")
     rows = {split: _class_folders(path / split) for split in (TRAIN, TEST) if (path / split).is_dir()}
     return joined(rows) if TEST not in rows else _told_apart(rows)
 
 
+def _visible(path: Path) -> list[Path]:
+    """Folders inside a folder, but for those that programs hide."""
+    return sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+
+
 def _class_folders(path: Path) -> Rows:
-    folders = sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+    folders = _visible(path)
     if not folders:
         raise UserError(f"'{path}' holds no folders; images are expected in one folder per class")
     samples: list[Path] = []
     labels: list[str] = []
     for folder in folders:
         found = sorted(each for each in folder.iterdir() if each.suffix.lower() in _IMAGES)
+        for deeper in (e for inner in _visible(folder) for e in inner.rglob("*") if e.suffix.lower() in _IMAGES):
+            raise UserError(f"'{deeper}' lies too deep: images of a class are expected in '{folder}' itself")
         if not found:
             raise UserError(f"class '{folder.name}' is empty: there is no image in '{folder}'")
         samples += found
@@ -108,6 +124,10 @@ def _table(path: Path) -> Rows:
         if "" in columns[name]:
             line = lines[columns[name].index("")]
             raise UserError(f"{at(path, line)}: column '{name}' is empty, and must be filled in")
+    for name in (each for each in _WHOSE if each in columns):
+        for line, cell in zip(lines, columns[name], strict=True):
+            if cell.lower() in MISSING:
+                raise UserError(f"{at(path, line)}: {name} '{cell}' stands for one that is missing; fill it in")
     sites, patients, splits = (columns.get(name, []) for name in _SAID)
     for line, split in zip(lines, splits, strict=False):
         if split not in (TRAIN, TEST):
@@ -129,6 +149,8 @@ def _check_heading(path: Path, heading: Sequence[str]) -> None:
             raise UserError(f"'{path}' has a column '{name}'; did you mean '{name.lower()}'? write it so")
     if heading and "label" not in heading:
         raise UserError(f"'{path}' has no column 'label'{nearest('label', heading)}")
+    if "" in heading and "path" not in heading:  # a data frame's index, which in a sorted table gives labels away
+        raise UserError(f"'{path}' has a column without a name; name it if it is a measurement, or leave it out")
 
 
 def _numbers(path: Path, lines: Sequence[int], name: str, cells: Sequence[str]) -> np.ndarray:
@@ -170,9 +192,11 @@ def _client_arrays(path: Path) -> Rows:
     stored = arrays(path)
     if not {"x", "y"} <= stored.keys():
         raise UserError(f"'{path}' holds {', '.join(stored) or 'nothing'}; arrays of one client are called x and y")
-    if stored["y"].dtype.kind not in "iu" or len(stored["x"]) != len(stored["y"]):
-        raise UserError(f"'{path}' must hold whole numbers in y, one for each of the {len(stored['x'])} rows of x")
-    return Rows(stored["x"], [str(label) for label in stored["y"].ravel().tolist()], [], [], [])
+    y = stored["y"][:, 0] if stored["y"].shape[1:] == (1,) else stored["y"]
+    rows = len(stored["x"]) if stored["x"].ndim else 0
+    if y.dtype.kind not in "iu" or y.shape != (rows,):
+        raise UserError(f"'{path}' must hold whole numbers in y, one for each of the {rows} rows of x")
+    return Rows(stored["x"], [str(label) for label in y.tolist()], [], [], [])
 
 
 def joined(parts: Mapping[str, Rows]) -> Rows:

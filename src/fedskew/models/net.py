@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ class _Slots:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.parameters = dict(module.named_parameters())
+        self.free = {name for name, parameter in self.parameters.items() if parameter.requires_grad}
         self.buffers: dict[str, tuple[nn.Module, str]] = {}
         persistent = set(module.state_dict())
         for prefix, owner in module.named_modules():
@@ -62,17 +64,20 @@ class Net:
         return {name: module[name].detach().clone() for name in (*self.parameters, *self.buffers)}
 
     def trainable(self, train: str = "") -> tuple[str, ...]:
-        """Names of the parameters under the sub-tree `train` ("" is all of them)."""
-        return tuple(name for name in self.parameters if name.startswith(train))
+        """Names of the parameters under the sub-tree `train` ("" is the whole), but for those that came frozen."""
+        return tuple(name for name in self.parameters if name.startswith(train) and name in self._live.free)
 
     def prepare(self, weights: Tree, train: str = "") -> Tree:
         """Point the live module at `weights`, with the sub-tree `train` in training mode; gives its live parameters."""
         if train != self._train:
-            self._train = train
-            for name, module in self._live.module.named_modules():
-                module.training = name.startswith(train)
+            self._train, trained = train, set(self.trainable(train))
+            self._live.module.eval()
+            inside = {name: module for name, module in self._live.module.named_modules() if name.startswith(train)}
+            for name, module in inside.items():
+                if not name or name.rpartition(".")[0] not in inside:  # a module may leave its layers as they are
+                    module.train()
             for name, parameter in self._live.parameters.items():
-                parameter.requires_grad_(name.startswith(train))
+                parameter.requires_grad_(name in trained)
         self._live.point_at(weights)
         return {name: self._live.parameters[name] for name in self.trainable(train)}
 
@@ -85,15 +90,17 @@ class Net:
         for name, tensor in weights.items():
             self._live.parameters[name].data = tensor
 
-    def borrow_statistics(self, weights: Tree | None) -> None:
-        """Let batch norm write its running statistics into copies, or, given weights, into those again."""
-        if weights is not None:
-            self._live.point_buffers_at(weights)
-            return
-        for owner, key in self._live.buffers.values():
-            buffer = owner._buffers[key]
-            assert buffer is not None
-            owner._buffers[key] = buffer.clone()
+    def written(self) -> Tree:
+        """The buffers of the live module as they are now; one that it assigned anew is another tensor."""
+        return {name: owner._buffers[key].detach() for name, (owner, key) in self._live.buffers.items()}  # type: ignore[union-attr]
+
+    @contextmanager
+    def borrowed_statistics(self) -> Iterator[None]:
+        """Let batch norm write its running statistics into copies."""
+        kept = self.written()
+        self._live.point_buffers_at({name: buffer.clone() for name, buffer in kept.items()})
+        yield
+        self._live.point_buffers_at(kept)
 
     def frozen(self, weights: Tree, x: Tensor, statistics: Statistics = "running") -> Output:
         """Forward pass at `weights` without gradients; `statistics` is what batch norm uses, and nothing is written."""

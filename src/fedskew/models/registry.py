@@ -69,6 +69,12 @@ class Adapted(Classifier):
         object.__setattr__(self, "wrapped", module)
         object.__setattr__(self, "head", module.get_submodule(head_name))
 
+    def train(self, mode: bool = True) -> Adapted:
+        """As the user's module does it, which may leave layers of its own as they are."""
+        self.wrapped.train(mode)
+        self.training = mode
+        return self
+
     def features(self, x: Tensor) -> Tensor:
         return self.forward_with_features(x)[1]
 
@@ -105,10 +111,11 @@ def failure(name: str, x: Tensor, error: Exception) -> UserError:
     return UserError(f"{told}; these are whole numbers, so text: give numbers that are none as float32")
 
 
-def adapt(module: nn.Module, head: str | None = None, called: str = "") -> Classifier:
-    """`module` under the contract; `head` is the dotted name of its classifier, by default its last linear layer.
+def adapt(module: nn.Module, head: str | None = None, called: str = "", classes: int | None = None) -> Classifier:
+    """`module` under the contract; `head` is the dotted name of its classifier.
 
-    Errors call it by its class, if not as it is `called`.
+    By default that is its layer "head", or its last linear one, among those with an output for each of the `classes`,
+    if there are any. Errors call it by its class, if not as it is `called`.
     """
     called = called or type(module).__name__
     if isinstance(module, nn.Linear):
@@ -119,7 +126,8 @@ def adapt(module: nn.Module, head: str | None = None, called: str = "") -> Class
     if not linear:
         raise UserError(f"a network needs a linear layer as its head, and {called} has none")
     if head is None:
-        head = "head" if "head" in linear else linear[-1]
+        fitting = [name for name in linear if module.get_submodule(name).out_features == classes] or linear
+        head = "head" if "head" in fitting else fitting[-1]
     if head not in linear:
         raise UserError(f"{called} has no linear layer '{head}'{nearest(head, linear)}")
     return Adapted(module, head, called)
@@ -163,7 +171,7 @@ def construct(spec: Spec, classes: int, shape: tuple[int, ...]) -> Classifier:
     module = _call(spec.name, builder, {"classes": classes, "shape": shape}, args)
     if not isinstance(module, nn.Module):
         raise UserError(f"network '{spec.name}' must be a torch.nn.Module, not a {type(module).__name__}")
-    made = adapt(module, head, spec.name)
+    made = adapt(module, head, spec.name, classes)
     outputs = made.head.out_features
     if outputs != classes:
         raise UserError(f"network '{spec.name}' gives {outputs} outputs, but there are {classes} classes")

@@ -29,6 +29,8 @@ def try_out(name: str, module: nn.Module, x: Tensor, classes: int, device: str, 
 def _check_kinds(name: str, net: Net) -> None:
     """Digests and messages have no numbers of this kind."""
     for tensor, value in net.initial().items():
+        if value.is_complex():
+            raise UserError(f"network '{name}' has complex numbers, '{tensor}' for one; keep real and imaginary parts")
         if value.dtype is torch.bfloat16:
             raise UserError(
                 f"network '{name}' has weights in bfloat16, '{tensor}' for one; keep them in float32, and say "
@@ -46,6 +48,8 @@ def _check_shape(name: str, logits: Tensor, samples: int, classes: int) -> None:
 
 def _train(name: str, net: Net, x: Tensor, classes: int) -> None:
     parameters = net.prepare(net.initial())
+    if not parameters:
+        raise UserError(f"network '{name}' cannot be trained: all its parameters are frozen (requires_grad is False)")
     logits = net.live(x).logits
     _check_shape(name, logits, len(x), classes)
     if not logits.requires_grad:

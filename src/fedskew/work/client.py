@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -88,6 +89,7 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
 
     if steps == 0:
         return Update(sent.client, 0, 0, {}, {}, {}, {}), keep
+    weights |= net.written()
     run = amount(stage, sent.round, weights, steps)
     extras: dict[str, Tree] = {}
     memory: dict[str, Tree] = {}
@@ -118,7 +120,7 @@ class Objective:
     """The sum of base and terms on the batch at hand, and its gradient wherever it is asked for."""
 
     def __init__(self, net: Net, weights: Tree, stage: Stage, mine: dict[str, Any], dropout: int) -> None:
-        self._net, self._weights, self._dropout = net, weights, dropout
+        self._net, self._dropout = net, dropout
         self._live = net.prepare(weights, stage.train)
         self._parameters = list(self._live.values())
         self._terms = [(term, mine.get(term.name)) for term in (stage.base, *stage.terms)]
@@ -140,18 +142,15 @@ class Objective:
         net, again = self._net, bool(self._passes)
         if at is not self.trained:
             net.move(at)
-        if again:  # a second look at the same batch must leave batch norm's statistics alone
-            net.borrow_statistics(None)
         torch.default_generator.manual_seed((self._dropout + self._step) % 2**63)
-        out = Pass(self._batch, net, self._live, self._frozen)
-        loss, *others = (term.loss(out, scratch) for term, scratch in self._terms)
+        with net.borrowed_statistics() if again else nullcontext():  # a second look at a batch leaves them alone
+            out = Pass(self._batch, net, self._live, self._frozen)
+            loss, *others = (term.loss(out, scratch) for term, scratch in self._terms)
         for other in others:
             loss = loss + other
         grads = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
         if at is not self.trained:
             net.move(self.trained)
-        if again:
-            net.borrow_statistics(self._weights)
         self._passes.append(out)
         return dict(zip(self._live, grads, strict=True)), loss.detach()
 

@@ -139,16 +139,17 @@ def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gather
             if part is stage.server:
                 after = stage.server.carry(kept)
         if gathered.inspected:
-            _check_finite(state.round, after, memory)
+            _check_finite(state.round, before, after, memory)
     here = state.round
     ahead = replace(here, index=here.index + 1, counted=here.counted + stage.counted, within=here.within + 1)
     return _seen(replace(state, memory=memory, round=ahead), gathered), told
 
 
-def _check_finite(round: Round, model: Tree, memory: dict[str, Tree]) -> None:
-    """Parts may remember NaN for what they do not know, but nothing infinite."""
-    broken = [name for name, t in model.items() if not t.isfinite().all()]
-    broken += [name for each in memory.values() for name, t in each.items() if t.isinf().any()]
+def _check_finite(round: Round, before: Tree, model: Tree, memory: dict[str, Tree]) -> None:
+    """A model may hold what it held before, such as a mask; parts may remember NaN for what they do not know."""
+    same = {name for name, t in model.items() if name in before and (t.isfinite() | (t == before[name])).all()}
+    broken = [name for name in model if name not in same]
+    broken += [n for each in memory.values() for n, t in each.items() if t.isinf().any() and n not in same]
     for name in broken:
         raise UserError(
             f"round {round.index} would leave a model that is not finite ('{name}'), though every reply was; nothing "

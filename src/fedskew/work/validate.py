@@ -103,7 +103,8 @@ class Inspector:
         parts = {part.name: part for part in (*stage.parts, *stage.entries)}
         for place in sorted(given.keys() | wanted.keys()):
             _check_names(place, given.get(place, {}), wanted.get(place, {}))
-            _check_tree(place, given.get(place, {}), wanted.get(place, {}), parts.get(place, Part()))
+            same = sent.weights if place == "buffers" else {}
+            _check_tree(place, given.get(place, {}), wanted.get(place, {}), parts.get(place, Part()), same)
         _check_buffers(reply.buffers, sent.weights)
         _check_metrics(reply.metrics, model.metrics)
         self._check_steps(sent, reply)
@@ -158,7 +159,8 @@ def _check_names(place: str, given: Tree, wanted: Tree) -> None:
         raise UserError(f"tensor '{name}' of its {place} is one too many")
 
 
-def _check_tree(place: str, given: Tree, wanted: Tree, part: Part) -> None:
+def _check_tree(place: str, given: Tree, wanted: Tree, part: Part, same: Tree) -> None:
+    """What is not finite must be as it was sent, in `same`, such as a mask."""
     rows = set()
     for name, t in given.items():
         model, where = wanted[name], f"tensor '{name}' of its {place}"
@@ -169,7 +171,9 @@ def _check_tree(place: str, given: Tree, wanted: Tree, part: Part) -> None:
                 right = (shape[0], *right[1:])
         if (shape, t.dtype) != (right, model.dtype):
             raise UserError(f"{where} is {t.dtype} {list(shape)}, and must be {model.dtype} {list(right)}")
-        if t.is_floating_point() and not (t.isfinite() | (t.isnan() & (name in part.gaps))).all():
+        good = t.isfinite() | (t.isnan() & (name in part.gaps))
+        good = good | (t == same[name]) if name in same else good
+        if t.is_floating_point() and not good.all():
             raise UserError(f"{where} holds a number that is not finite")
         if name in part.ragged and not t.is_floating_point() and not _names_classes(t, len(model)):
             raise UserError(f"{where} must name classes below {len(model)} in order")
@@ -216,7 +220,7 @@ def _norms(sent: Broadcast, update: Update) -> dict[str, float]:
     found = {
         place: {name: t for name, t in each.items() if t.is_floating_point()} for place, each in update.extras.items()
     }
-    found["buffers"] = update.buffers
+    found["buffers"] = {name: t for name, t in update.buffers.items() if not torch.equal(t, sent.weights[name])}
     if update.weights:
         found["weights"] = tree.sub(update.weights, sent.weights)
     flat = {place: {name: t.nan_to_num() for name, t in each.items()} for place, each in found.items() if each}

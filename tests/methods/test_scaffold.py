@@ -8,6 +8,7 @@ import pytest
 
 from fedskew.methods import registry
 from fedskew.parts.protocol import Cohort
+from fedskew.parts.servers.aggregate import Aggregate
 from fedskew.parts.views import Desk
 from fedskew.reproduce.catalogue import find
 from fedskew.reproduce.schema import SCALES
@@ -55,6 +56,12 @@ def test_two_of_three_clients_move_the_server_by_their_share() -> None:
     """By samples 2/3 (3 + 3 * 1.5)/4 = 1.25, plain 2/3 (3 + 1.5)/2 = 1.5, whatever the third one holds."""
     assert variate_of(federation("samples", (5, 2))) == 1.25
     assert variate_of(federation("mixed", (5, 2))) == 1.5
+
+
+@pytest.mark.parametrize("weights", BY_HAND)
+def test_batch_norm_s_statistics_have_the_weights_of_the_parameters(weights: str) -> None:
+    (stage,) = registry.build(f"scaffold(weights={weights!r})").stages
+    assert isinstance(stage.server, Aggregate) and stage.server.statistics == "weights"
 
 
 def test_plain_means_are_the_default_and_fedlmd_s_tables_run_the_code_s() -> None:

@@ -195,6 +195,15 @@ def test_the_worst_losses_take_the_word_of_a_sure_model(mu: float, labels: list[
     assert (facts["labels"].tolist() if "labels" in facts else None) == labels
 
 
+def test_a_share_of_samples_is_rounded_down_after_rounding_errors() -> None:
+    """0.29 * 100 is 28.999999999999996 in floating point."""
+    hundred = client(
+        (100, 0, 0), x=SAYS[3:].repeat(100, 1), y=torch.zeros(100, dtype=torch.int64), extras={"mu": share(1)}
+    )
+    answer, _ = RelabelWorst(0.29, 0.5).ask(replace(hundred, memory={"losses": torch.arange(100.0)}, facts={"a": Y}))
+    assert int(answer["relabelled"]) == 29
+
+
 def test_less_confidence_is_needed_if_less_is_asked_for() -> None:
     # of two probabilities of one half the first is taken
     answer, facts = RelabelWorst(0.5, 0.49).ask(suspect([1, 1, 0, 0], mu=share(0.5)))

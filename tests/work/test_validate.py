@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.contract import harness
 
+from fedskew import experiment
 from fedskew.types import Broadcast, Keep, Update
 from fedskew.work import server, validate
 from fedskew.work.client import visit
@@ -200,3 +201,19 @@ def test_only_where_a_part_says_so_may_a_number_be_missing() -> None:
         mine = replies[0].extras["Detect"]
         lie = replace(replies[0], extras={"Detect": {**mine, name: torch.full_like(mine[name], value)}})
         assert reason in inspector.sift(sent, {**replies, 0: lie})[1][0]
+
+
+def test_what_is_not_finite_may_stay_as_it_was() -> None:
+    """A mask of a user's network; the norm of buffers, too, is of what has changed."""
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    module.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    site, _, spec = experiment.prepare(harness.config(per_round=4), experiment.Given(module=module))
+    state = server.begin(spec, site.net(spec).initial())
+    inside = server.furnish(site, replace(state, round=replace(state.round, stage=0)), server.carried(site, state))
+    sent = {each.client: each for each in server.broadcasts(site, inside, range(4), score=False)}
+    with one_thread():
+        replies = {client: visit(site, each, Keep())[0] for client, each in sent.items()}
+    good, refused = Inspector(site, 10).sift(sent, replies)
+    assert len(good) == 4 and not refused
+    lie = replace(replies[0], buffers={"mask": -replies[0].buffers["mask"]})
+    assert "'mask' of its buffers holds a number that is not finite" in Inspector(site, 10).sift(sent, {0: lie})[1][0]

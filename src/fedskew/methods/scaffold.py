@@ -39,6 +39,5 @@ CARD = Card(
 @register("scaffold")
 def scaffold(weights: Literal["uniform", "samples", "mixed"] = "uniform") -> Method:
     variate = ControlVariate(by_samples=weights == "samples")
-    return method(
-        CARD, corrections=(variate,), server=Aggregate(weigh=Uniform() if weights == "uniform" else Samples())
-    )
+    mean = Aggregate(weigh=Uniform() if weights == "uniform" else Samples(), statistics="weights")
+    return method(CARD, corrections=(variate,), server=mean)

@@ -140,8 +140,8 @@ class RelabelWorst(Entry):
         return {"mu": desk.facts["mu"][client].clone()}
 
     def ask(self, local: Local) -> tuple[Tree, Tree]:
-        # mu_k N_k is a number of samples: rounded, lest floor(0.5 (30 / 44) 44) become 14
-        most = int(self.share * round(float(local.extras["mu"]) * len(local.shard)))
+        # mu_k N_k is a number of samples: rounded, lest floor(0.5 (30 / 44) 44) become 14; 1e-9: 0.29 of 100 is 29
+        most = int(self.share * round(float(local.extras["mu"]) * len(local.shard)) + 1e-9)
         worst = local.memory["losses"].argsort(descending=True, stable=True)[:most] if most else local.shard.y[:0]
         return _corrected(local, worst.to(local.shard.y.device), self.confidence)
 

@@ -227,3 +227,20 @@ def test_complex_numbers_are_refused() -> None:
     module.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
     with pytest.raises(UserError, match="has complex numbers, 'phase' for one"):
         fedskew.run(model=module, rounds=1, engine="inline")
+
+
+def test_a_network_whose_layers_share_weights_takes_its_own_state(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.answer = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+            self.two.weight = self.one.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.answer(self.two(self.one(x.flatten(1)).relu()))
+
+    first, other = Tied(), Tied()
+    torch.save(first.state_dict(), tmp_path / "w.pt")
+    result = fedskew.run(model=other, weights=str(tmp_path / "w.pt"), rounds=0, engine="inline")
+    assert result.weights is not None and torch.equal(result.weights["one.weight"], first.one.weight)
+    assert "two.weight" not in result.weights and result.header["model"]["head_from_file"]

@@ -602,3 +602,11 @@ def test_odd_things_of_data_sets(tmp_path: Path) -> None:
     (tmp_path / "mine.npz").rename(tmp_path / "all" / "client-0" / "mine.npz")
     with pytest.raises(UserError, match="must hold whole numbers in y, one for each of the 4 rows of x"):
         load(tmp_path / "all")
+
+
+def test_a_class_that_the_split_took_says_so(tmp_path: Path) -> None:
+    rows = [(i, "rare" if i == 0 else "usual", "test" if i < 3 else "train") for i in range(12)]
+    with pytest.raises(
+        UserError, match=r"class 'rare' .*; all 1 are for testing: take another seed, or say in a column"
+    ):
+        load(table(tmp_path / "mine.csv", "a,label,split", rows))

@@ -233,12 +233,12 @@ def _check_patients(listed: Rows, test: np.ndarray) -> None:
 
 
 def _check_classes(source: Source, vacant: bool) -> Source:
-    for name, count in zip(source.labels, source.train.y.bincount(minlength=source.classes).tolist(), strict=True):
+    train, test = (part.y.bincount(minlength=source.classes).tolist() for part in (source.train, source.test))
+    for name, count, tested in zip(source.labels, train, test, strict=True):
         if not count and not vacant:
-            raise UserError(
-                f"class '{name}' of data set '{source.name}' is empty: it has no training sample; give it some, or "
-                "leave it out of the classes"
-            )
+            mend = "give it some, or leave it out of the classes"
+            mend = f"all {tested} are for testing: take another seed, or say in a column split" if tested else mend
+            raise UserError(f"class '{name}' of data set '{source.name}' is empty: it has no training sample; {mend}")
     return source
 
 

@@ -56,6 +56,8 @@ class Net:
         self.head = str(getattr(module, "head_name", "head"))
         self.parameters = tuple(self._live.parameters)
         self.buffers = tuple(self._live.buffers)
+        #: other names of tensors that two layers share
+        self.tied = frozenset(module.state_dict()) - {*self.parameters, *self.buffers}
         self.has_batch_norm = any(isinstance(m, _BatchNorm) for m in module.modules())
 
     def initial(self) -> Tree:

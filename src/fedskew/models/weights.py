@@ -80,6 +80,8 @@ def fitted(file: File, net: Net) -> tuple[Tree, bool]:
     initial = net.initial()
     head = [name for name in initial if name.startswith(f"{net.head}.")]
     found = _without_common_prefix(file.tensors, initial)
+    if net.tied & found.keys():  # a state_dict has them by both names
+        found = {name: tensor for name, tensor in found.items() if name not in net.tied}
     if file.in_order and not found.keys() & initial.keys():
         found = _by_order(found, initial, net, head)
     whole = all(name in found and found[name].shape == initial[name].shape for name in head)

@@ -239,3 +239,18 @@ def test_federations_that_cannot_be_noisy(y: list[int], classes: int, scope: str
             refuse("symmetric", labels, offsets, classes, np.array([0.5]), scope)
         assert str(raised.value) == sentence
     assert not draw("symmetric", labels, offsets, classes, np.array([0.0]), 0, scope=scope).flipped.any()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_numpy_s_seeds_are_all_that_legacy_has(seed: int) -> None:
+    with pytest.raises(UserError, match=rf"noise.legacy is true, and the seed {seed}; numpy's are from 0"):
+        rates("exact", 10, seed, rho=0.4, legacy=True)
+
+
+def test_labels_of_a_file_need_no_second_sample() -> None:
+    """Three clients of one, two and no samples, all of whose labels are those of the file."""
+    y, offsets, said = np.array([0, 1, 2]), np.array([0, 1, 3, 3]), np.array([1, 1, 0])
+    ledger = draw("human", y, offsets, 3, np.ones(3), 0, labels=said)
+    assert ledger.observed.tolist() == [1, 1, 0] and ledger.target.tolist() == [1.0, 0.5, 0.0]
+    with pytest.raises(UserError, match="client 0 has 1 samples; a noisy client must have 2 or more"):
+        draw("symmetric", y, offsets, 3, np.ones(3), 0)

@@ -87,3 +87,11 @@ def test_p_values_are_uniform_where_small_cells_are_skewed() -> None:
         se = np.array([[sample.std(ddof=1) / len(sample) ** 0.5 for sample in row] for row in samples])
         p.append(chance.p_value(mean, chance.moderated(mean, se, count), 99, number))
     assert stats.kstest(p, "uniform").pvalue > 0.01
+
+
+def test_what_is_drawn_at_once_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    mean = np.random.default_rng(1).random((8, 3))
+    se = np.full_like(mean, 0.2)
+    whole = chance.p_value(mean, se, 99, seed=5)
+    monkeypatch.setattr(chance, "_NUMBERS", 7 * mean.size)
+    assert chance.p_value(mean, se, 99, seed=5) == whole

@@ -76,9 +76,17 @@ def test_high_loss_with_other_features_and_agreeing_labels_is_shift() -> None:
     assert not shift.explained(nobody_sure, flagged).any()
 
 
-@pytest.mark.parametrize(("noisy", "apart", "word"), [(0, 0, "none"), (1, 0, "noise"), (0, 1, "shift"), (1, 1, "both")])
-def test_reading(noisy: int, apart: int, word: str) -> None:
-    assert shift.reading(np.array([False, bool(noisy)]), np.array([bool(apart), False])) == word
+@pytest.mark.parametrize(
+    ("noisy", "apart", "contradicted", "word"),
+    [
+        *((0, 0, 0.0, "none"), (1, 0, 0.0, "noise"), (0, 1, 0.0, "shift"), (1, 1, 0.0, "both")),
+        *((0, 1, 0.4, "unclear"), (0, 1, np.nan, "unclear"), (0, 0, 0.4, "none")),
+    ],
+)
+def test_reading(noisy: int, apart: int, contradicted: float, word: str) -> None:
+    """Of the first of six clients it is told how far its inputs are apart and how often its labels contradict."""
+    found = evidence([float(apart), *[0.0] * 5], [contradicted, *[0.0] * 5])
+    assert shift.reading(np.array([False, bool(noisy), *[False] * 4]), found) == word
 
 
 def test_evidence_of_clients_that_told_and_of_those_that_did_not() -> None:

@@ -30,6 +30,12 @@ def with_evidence(one: dict[str, Any], **changed: Any) -> dict[str, Any]:
     return one
 
 
+def learned(noisy: list[int], **more: int) -> Cells:
+    """Losses of a tenth: a model that is far from guessing."""
+    reported = cells(noisy, **more)
+    return Cells(0.1 * reported.mean, 0.1 * reported.se, reported.count)
+
+
 def missing(reported: Cells, *places: tuple[int, int]) -> Cells:
     mean, count = reported.mean.copy(), reported.count.copy()
     for place in places:
@@ -78,7 +84,7 @@ def test_the_same_options_give_the_same_judgement(tmp_path: Path) -> None:
 
 def test_without_a_quorum_those_who_answered_are_scored_against_the_detection_before(tmp_path: Path) -> None:
     age = [1, 1, 1, 1, 0, 0, 1, 1, 1, 1]
-    found = judged(tmp_path / "run", door(cells([2, 5])), door(cells([5]), round=8, age=age))
+    found = judged(tmp_path / "run", door(learned([2, 5])), door(learned([5]), round=8, age=age))
     assert found.shown.status == ["unknown"] * 4 + ["clean", "noisy"] + ["unknown"] * 4
     assert found.shown.judgement.reference is found.findings[0].judgement.reference
     assert detection_page.warnings(found)[0] == "2 of 10 sites answered: they are scored against the last fit"
@@ -120,7 +126,7 @@ def test_shift_is_weighed_again(tmp_path: Path) -> None:
     alone = with_evidence(door(cells([5])), distance=distance, contradicted=[0.0] * 10)
     found = judged(tmp_path / "shift", alone)
     assert (found.shown.noisy, found.shown.reading) == ([], "shift")
-    assert detection_page.headline(found) == "No sign of wrong labels; 1 of 10 sites look different: 5"
+    assert detection_page.headline(found) == "No site's labels stand out; 1 of 10 sites look different: 5"
 
 
 def test_quality_is_counted_where_the_truth_is_known(tmp_path: Path) -> None:
@@ -210,7 +216,7 @@ def test_headlines(tmp_path: Path) -> None:
     assert {name: detection_page.headline(judged(tmp_path / name, one)) for name, one in told.items()} == {
         "two": "2 of 10 sites probably have wrong labels: 2, 5",
         "one": "1 of 10 sites probably has wrong labels: 7",
-        "nobody": "No sign of wrong labels at any of 10 sites",
+        "nobody": "No labels stand out at any of 10 sites",
         "few": "It cannot be said whose labels are wrong: 5 sites with usable losses are too few to judge, which takes "
         "6",
         "guess": "It cannot be said whose labels are wrong: the model's losses at the sites are no better than "
@@ -421,3 +427,70 @@ def test_a_report_has_the_detection_of_the_runs_that_have_one(tmp_path: Path) ->
     assert f"fedskew detect {tmp_path / 'with'}" in text
     write(tmp_path / "without")
     assert "No run looked for noisy clients" in page.html(runs.read([tmp_path / "without"]))
+
+
+# ---- what a page must not say ---------------------------------------------------------------------------------------
+
+
+def test_absent_sites_are_not_cleared(tmp_path: Path) -> None:
+    age = [0, 0, 1, 0, 0, 1, 1, 1, 1, 1]  # the noisy ones, 2 and 5, among those who did not answer
+    found = judged(tmp_path / "run", door(learned([2, 5])), door(learned([]), round=8, age=age))
+    assert detection_page.headline(found) == "No labels stand out at the 4 sites that were judged; 6 of 10 were not"
+
+
+def test_labels_that_are_wrong_everywhere_are_warned_of(tmp_path: Path) -> None:
+    one = with_evidence(door(learned([])), rate=[0.4, 0.5] * 5)
+    warned = [each for each in detection_page.warnings(judged(tmp_path / "run", one)) if "wrong alike" in each]
+    assert len(warned) == 1 and "about 45 % of labels contradict the model" in warned[0]
+    assert not any("alike" in each for each in detection_page.warnings(judged(tmp_path / "clean", door(learned([])))))
+
+
+def test_a_detection_that_can_say_nothing_leaves_the_reference(tmp_path: Path) -> None:
+    """Of seven sites five answer, two thirds but fewer than six; then four, who are scored against the first fit."""
+    ages = ([0] * 7, [0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1])
+    doors = [door(learned([1, 5], clients=7), round=4 * at, age=age) for at, age in enumerate(ages, 1)]
+    found = judged(tmp_path / "run", *doors)
+    assert [each.judgement.verdict for each in found.findings] == ["some", "some", "some"]
+    assert found.shown.status[:4] == ["clean", "noisy", "clean", "clean"]
+
+
+def test_a_model_that_guesses_makes_nobody_noisy_without_a_quorum_either(tmp_path: Path) -> None:
+    guessed = replace(cells([]), mean=cells([]).mean + 0.1)  # ln 3 = 1.0986
+    found = judged(tmp_path / "run", door(learned([2, 5])), door(guessed, round=8, age=[0, 0, 0, 0, *[1] * 6]))
+    assert found.shown.judgement.verdict == "insufficient" and not found.shown.noisy
+    assert detection_page.headline(found).endswith("losses at the sites are no better than guessing")
+    assert found.shown.judgement.reference is found.findings[0].judgement.reference
+
+
+def test_what_is_left_without_a_class_is_scored_as_the_rest(tmp_path: Path) -> None:
+    """Clients who were scored against a reference are so without a class, too: the other classes speak as loudly."""
+    age = [1, 1, 0, 1, 1, 0, 1, 1, 1, 1]
+    found = judged(tmp_path / "run", door(learned([2, 5])), door(learned([2, 5]), round=8, age=age))
+    assert found.shown.status[2] == "noisy"
+    assert all(abs(each["without"]) < 0.05 for each in found.shown.clients[2]["classes"])
+
+
+def test_who_was_to_have_wrong_labels_and_has_none_is_not_missed(tmp_path: Path) -> None:
+    run = record.read(write(tmp_path / "run", door(cells([2, 5])), truth=[2, 5, 7]))
+    run.header["noise"]["realised"][7] = 0.0
+    assert detect(run).truth == [2, 5]
+
+
+def test_labels_of_a_file_are_not_called_wrong_on_purpose(tmp_path: Path) -> None:
+    run = record.read(write(tmp_path / "run", door(cells([2, 5])), truth=[2, 5]))
+    for kind, words in (("symmetric", "were made on purpose"), ("human", "came from a file")):
+        run.header["noise"]["kind"] = kind
+        assert words in (detection_page.truth(detect(run)) or {})["how"]
+
+
+def test_an_inconclusive_verdict_is_not_read_as_nothing(tmp_path: Path) -> None:
+    found = judged(tmp_path / "run", door(cells([2, 5])), options={"level": 0.001})
+    assert detection_page.reading(replace(found.shown, reading="none")) == detection_page.UNDECIDED
+
+
+def test_names_of_sites_may_hold_the_word_client(tmp_path: Path) -> None:
+    reported = cells([2, 5])
+    reported.mean[3, 0] = np.inf
+    found = judged(tmp_path / "run", door(reported))
+    named = replace(found, shown=replace(found.shown, sites=[f"client_{k}" for k in range(10)]))
+    assert detection_page.warnings(named)[0].startswith("site client_3 has a loss")

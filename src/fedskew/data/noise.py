@@ -57,6 +57,8 @@ def rates(
     elif who == "ramp":
         eta[:many] = low + (high - low) / max(many, 1) * np.arange(many)
     elif legacy:
+        if not 0 <= seed < 2**32:
+            raise UserError(f"noise.legacy is true, and the seed {seed}; numpy's are from 0 to 2**32 - 1")
         stream = np.random.RandomState(seed)
         noisy = np.arange(clients) < many
         stream.shuffle(noisy)
@@ -124,7 +126,7 @@ def draw(
             target[k] = 1 - table[mine, mine].mean()
         if labels is not None:
             options["labels"] = labels[rows]
-            target[k] = (labels[rows] != mine).mean()
+            target[k] = (labels[rows] != mine).mean() if len(mine) else 0.0
         observed[rows] = RULES[kind](client, **options)
     return Ledger(kind, classes, offsets, y, observed, noisy, target)
 
@@ -134,7 +136,7 @@ def _allowed(kind: str, client: int, y: np.ndarray, classes: int, scope: str) ->
     where = f"noise '{kind}': client {client}"
     if classes < 2:
         raise UserError(f"noise '{kind}': the data has {classes} class, and labels can be wrong from 2 on")
-    if len(y) < 2:
+    if len(y) < 2 and kind != "human":  # labels of a file are not drawn
         raise UserError(f"{where} has {len(y)} samples; a noisy client must have 2 or more")
     present = np.bincount(y, minlength=classes) > 0
     if scope == "global":

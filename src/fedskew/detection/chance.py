@@ -12,6 +12,9 @@ POOLED = 50
 #: A cell counts by 1 / (SPREAD^2 + its variance), in units of its class's range.
 SPREAD = 0.3
 
+#: drawn at once, so that many clients and classes take little memory
+_NUMBERS = 1_000_000
+
 
 def moderated(mean: np.ndarray, se: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Standard errors [K, C] pooled with those of the class; nan where the mean is."""
@@ -29,10 +32,12 @@ def p_value(mean: np.ndarray, se: np.ndarray, simulations: int, seed: int) -> fl
 
     Simulated federations miss the same cells and are normalised like the data, which also removes a class's mean.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
-    drawn = se * rng.standard_normal((simulations, *mean.shape))
-    likewise = parted(scores(drawn, se)) >= parted(scores(mean, se))
-    return float((1 + likewise.sum()) / (1 + simulations))
+    rng, ours, likewise = np.random.Generator(np.random.PCG64(seed)), parted(scores(mean, se)), 0
+    at_once = max(1, _NUMBERS // max(mean.size, 1))
+    for begin in range(0, simulations, at_once):
+        drawn = se * rng.standard_normal((min(at_once, simulations - begin), *mean.shape))
+        likewise += int((parted(scores(drawn, se)) >= ours).sum())
+    return float((1 + likewise) / (1 + simulations))
 
 
 def scores(mean: np.ndarray, se: np.ndarray) -> np.ndarray:

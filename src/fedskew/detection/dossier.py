@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from fedskew.detection.cells import Cells
-from fedskew.detection.judge import STATUSES, Judgement, Options, Reference, against, hysteresis, judge
+from fedskew.detection.judge import (
+    FEWEST_CLIENTS,
+    GUESSED,
+    STATUSES,
+    Judgement,
+    Options,
+    Reference,
+    against,
+    hysteresis,
+    insufficient,
+    judge,
+    no_better_than_guessing,
+)
 
 #: a new fit needs answers from this share of the clients; fewer are scored against the last one
 QUORUM = 2 / 3
@@ -82,12 +94,18 @@ class Dossier:
 def judged(cells: Cells, age: np.ndarray, reference: Reference | None, options: Options, seed: int) -> Judgement:
     """Who has answered just now, judged together, or against the last reference where they are no quorum.
 
-    Older reports are left out: they are about a model that knew less, and would look noisy beside new ones.
+    Older reports are left out: they are about a model that knew less, and would look noisy beside new ones. Where
+    nothing can be said the reference stays.
     """
     now = age == 0
     fresh = cells.of(now)
-    if reference is None or now.mean() >= QUORUM:
+    if reference is None:
         return judge(fresh, options, seed)
+    if now.mean() >= QUORUM and now.sum() >= FEWEST_CLIENTS:
+        found = judge(fresh, options, seed)
+        return replace(found, reference=reference) if found.verdict == "insufficient" else found
+    if no_better_than_guessing(fresh, options, share=0.0):  # at the best of them: the few may be the noisy ones
+        return replace(insufficient(fresh, [GUESSED], options), reference=reference)
     few = f"{now.sum()} of {len(now)} clients answered: they are scored against the last fit"
     found = against(reference, fresh, options)
     return replace(found, warnings=[few, *found.warnings])

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedskew.detection.cells import Cells
 from fedskew.detection.groups import groups, levels, logs
-from fedskew.detection.judge import FEWEST_CLIENTS, Judgement, Options, plain, scale_of, spread_out, usable_part
+from fedskew.detection.judge import FEWEST_CLIENTS, Judgement, against, plain, scale_of, spread_out, usable_part
 
 
 def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
     rank = np.array([1 + (mean > row).sum(axis=0) for row in mean])  # row by row, for all pairs may not fit in memory
     excess = logs(mean, mean, reference.offset)[0] - reference.effect
     halfway = (reference.groups.clean + reference.groups.noisy) / 2
-    without = {c: _probability_without(cells, options, c) - judgement.probability for c in usable.classes.tolist()}
+    without = {c: _probability_without(cells, judgement, c) - judgement.probability for c in usable.classes.tolist()}
     nearest = _nearest_clean(mean, judgement)
     told = []
     for k in range(clients):
@@ -63,8 +63,11 @@ def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
     return told
 
 
-def _probability_without(cells: Cells, options: Options, left_out: int) -> np.ndarray:
-    usable = usable_part(cells, replace(options, exclude=(*options.exclude, left_out)))
+def _probability_without(cells: Cells, judgement: Judgement, left_out: int) -> np.ndarray:
+    options = replace(judgement.options, exclude=(*judgement.options.exclude, left_out))
+    if judgement.verdict != "insufficient" and np.isnan(judgement.p_value):  # scored against an earlier reference
+        return against(judgement.reference, cells, options).probability
+    usable = usable_part(cells, options)
     if len(usable.clients) < FEWEST_CLIENTS:
         return np.full(len(cells.mean), np.nan)
     found = levels(usable.mean, usable.se)

@@ -23,6 +23,7 @@ FEWEST_CLIENTS = 6
 AGREED = 0.4
 #: The probability of two groups from which on they are believed.
 BELIEVED = 0.5
+GUESSED = "the model's losses at the clients are no better than guessing"
 #: A model whose losses are above this part of what guessing costs, even at the better clients, has learned nothing yet.
 GUESSING = 0.95
 #: The part of what guessing costs that the models had at least learned to save on which detection's constants were
@@ -147,14 +148,13 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
     total = len(cells.mean)
     if len(usable.clients) < FEWEST_CLIENTS:
         few = f"{len(usable.clients)} clients with usable losses are too few to judge, which takes {FEWEST_CLIENTS}"
-        return _insufficient(cells, [*usable.warnings, few], options)
+        return insufficient(cells, [*usable.warnings, few], options)
     matrix = normalised(filled(usable.mean)[0])
     vote = mixture.vote(matrix, options.seeds, options.covariance, options.component)
     voted = spread_out(vote.noisy, usable.clients, total) == 1
     sets = [(tuple(usable.clients[list(members)].tolist()), votes) for members, votes in vote.sets]
     if no_better_than_guessing(cells, options):
-        guessing = "the model's losses at the clients are no better than guessing"
-        unknown = _insufficient(cells, [*usable.warnings, guessing], options)
+        unknown = insufficient(cells, [*usable.warnings, GUESSED], options)
         return replace(unknown, voted=voted, vote_share=vote.share, sets=sets)
     gain = mixture.bic(matrix, 1) - mixture.bic(matrix, 2)
     p = chance.p_value(usable.mean, usable.se, options.simulations, seed)
@@ -196,15 +196,15 @@ def judge(cells: Cells, options: Options = DEFAULTS, seed: int = 0) -> Judgement
     )
 
 
-def no_better_than_guessing(cells: Cells, options: Options = DEFAULTS) -> bool:
-    """Whether the losses of classes, at the quarter of clients with the lowest, are as high as a blind guess has."""
+def no_better_than_guessing(cells: Cells, options: Options = DEFAULTS, share: float = 0.25) -> bool:
+    """Whether the losses of classes, at the `share` of clients with the lowest, are as high as a blind guess has."""
     usable = usable_part(cells, options)
-    return usable.mean.size > 0 and _guessed(usable.mean, cells.mean.shape[1]) >= GUESSING
+    return usable.mean.size > 0 and _guessed(usable.mean, cells.mean.shape[1], share) >= GUESSING
 
 
-def _guessed(mean: np.ndarray, classes: int) -> float:
-    """The part of a blind guess's loss that the model still has, at the quarter of clients with the lowest."""
-    return float(np.nanquantile(mean, 0.25, axis=0).mean() / np.log(classes))
+def _guessed(mean: np.ndarray, classes: int, share: float = 0.25) -> float:
+    """The part of a blind guess's loss that the model still has, at the `share` of clients with the lowest."""
+    return float(np.nanquantile(mean, share, axis=0).mean() / np.log(classes))
 
 
 def scale_of(mean: np.ndarray, classes: int) -> float:
@@ -247,7 +247,7 @@ def usable_part(cells: Cells, options: Options) -> Usable:
     return Usable(rows, kept, mean, chance.moderated(mean, se, count), notes)
 
 
-def _insufficient(cells: Cells, warnings: list[str], options: Options) -> Judgement:
+def insufficient(cells: Cells, warnings: list[str], options: Options) -> Judgement:
     clients, classes = cells.mean.shape
     nothing, nobody = np.full(classes, np.nan), np.zeros(clients, dtype=bool)
     nan = float("nan")
@@ -286,7 +286,7 @@ def against(reference: Reference, cells: Cells, options: Options = DEFAULTS) -> 
     noisy = (posterior > 0.5) & (reference.verdict == "some")
     probability = reference.groups.two * posterior
     return replace(
-        _insufficient(cells, usable.warnings, options),
+        insufficient(cells, usable.warnings, options),
         verdict=reference.verdict,
         noisy=noisy,
         voted=noisy,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-Reading = Literal["none", "noise", "shift", "both"]
+Reading = Literal["none", "noise", "shift", "unclear", "both"]
 
 #: features of a client's classes lie so many deviations from those of the others
 FAR = 0.25
@@ -116,8 +116,11 @@ def explained(evidence: Evidence, flagged: np.ndarray) -> np.ndarray:
     return flagged & shifted(evidence.distance) & (evidence.contradicted - usual < CONTRADICTED)
 
 
-def reading(noisy: np.ndarray, apart: np.ndarray) -> Reading:
-    """The federation in one word."""
+def reading(noisy: np.ndarray, evidence: Evidence) -> Reading:
+    """The federation in one word; `unclear` where labels of those who stand apart contradict the model."""
+    apart = shifted(evidence.distance)
     if noisy.any():
         return "both" if apart.any() else "noise"
-    return "shift" if apart.any() else "none"
+    if not apart.any():
+        return "none"
+    return "shift" if explained(evidence, apart)[apart].all() else "unclear"

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from fedskew.errors import UserError
-from fedskew.methods.registry import Positive, Weight, register
+from fedskew.methods.registry import Chance, Positive, Weight, register
 from fedskew.parts.compose import method
 from fedskew.parts.privacy import GaussianSeal
 from fedskew.parts.stages import Card, Method
-
-Chance = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 CARD = Card(
     title="Private updates",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedskew.methods.registry import AtLeastOne, Positive, Share, Weight, register
+from fedskew.methods.registry import AtLeastOne, Chance, Positive, Share, Weight, register
 from fedskew.parts.cohorts import AtMost
 from fedskew.parts.compose import method, stage
 from fedskew.parts.detect import Detect
@@ -96,7 +96,7 @@ def fednoro(
     redetect: AtLeastOne | None = None,
     patience: AtLeastOne = 2,
     epsilon: Positive | None = None,
-    delta: Positive = 1e-5,
+    delta: Chance = 1e-5,
     clip: Positive = 5.0,
     joint_noise: Weight = 0.0,
 ) -> Method:

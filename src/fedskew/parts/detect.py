@@ -114,7 +114,7 @@ class Detect(Entry):
         }
         verdict = _verdict(dossier, found, evidence, told) | {
             "noisy": np.flatnonzero(noisy).tolist(),
-            "reading": shift.reading(flagged & ~mere, shift.shifted(evidence.distance)),
+            "reading": shift.reading(flagged & ~mere, evidence),
             "explained_by_shift": np.flatnonzero(mere).tolist(),
         }
         if self.epsilon is not None:

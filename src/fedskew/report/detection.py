@@ -81,7 +81,8 @@ class Finding:
 class Detection:
     """All detections of a run; `shown` is the one that is looked at closely, client by client.
 
-    `rates` are the true shares of wrong labels, and `truth` the truly noisy clients, where the record knows them.
+    `rates` are the true shares of wrong labels, and `truth` the truly noisy clients, where the record knows them;
+    labels that came `from_file` may be corrections as well as mistakes.
     `fits` are single fits of one indicator. `influence` is what is left of a client's weight by samples, on average
     over the rounds since the shown detection; nan where the record does not tell.
     """
@@ -95,6 +96,7 @@ class Detection:
     truth: list[int] | None
     rates: list[float] | None
     influence: np.ndarray
+    from_file: bool = False
 
     @property
     def quality(self) -> Quality | None:
@@ -174,6 +176,8 @@ def detect(
         )
     noise = run.header.get("noise") or {}
     rates, truth = noise.get("realised"), noise.get("noisy")
+    if rates and truth:  # who was to have wrong labels may have none
+        truth = [client for client in truth if client >= len(rates) or rates[client] > 0]
     return Detection(
         name=f"{run.header.get('method', 'unknown')} on {run.header.get('data', {}).get('name', 'unknown data')}",
         labels=labels,
@@ -184,6 +188,7 @@ def detect(
         truth=truth if truth is not None and all(client < clients for client in truth) else None,
         rates=rates if rates and len(rates) == clients else None,
         influence=_influence(run, shown.round, clients),
+        from_file=noise.get("kind") == "human",
     )
 
 
@@ -240,7 +245,7 @@ def _judged(door: Mapping[str, Any], given: Mapping[str, Any], sites: list[str],
         judgement=found,
         evidence=evidence,
         mere=mere,
-        reading=shift.reading(found.noisy & ~mere, shift.shifted(evidence.distance)),
+        reading=shift.reading(found.noisy & ~mere, evidence),
         decided={"verdict": verdict["judgement"]["verdict"], "noisy": verdict["noisy"], "reading": verdict["reading"]},
         privacy=verdict.get("privacy"),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.detection.judge import AGREED, BELIEVED
+from fedskew.detection.judge import AGREED, BELIEVED, FEWEST_CLIENTS
 from fedskew.report import detection_pictures, pages, pictures
 from fedskew.report.comparison import save_text
 from fedskew.report.detection import Detection, Finding
@@ -22,18 +22,23 @@ READINGS = {
     "another device or other patients.",
     "shift": "Some sites' inputs look different (another device, other patients), but their labels do not contradict "
     "the model where it is sure: this speaks for a shift of inputs, not for wrong labels.",
+    "unclear": "Some sites' inputs look different (another device, other patients); whether labels there are wrong, "
+    "too, cannot be told.",
     "both": "Some sites have labels that contradict the model, and some sites' inputs look different: wrong labels and "
     "a shift of inputs, at the same site or at different ones.",
 }
+UNDECIDED = "It cannot be said whether labels are wrong; no site's inputs look different from the others'."
 UNKNOWN = "Neither wrong labels nor other inputs can be read from what sites sent."
 UNREAD = "Sites sent their losses only, so wrong labels could not be told apart from inputs that look different."
 VERDICTS = {
     "some": "some: all three witnesses below speak for wrong labels",
     "inconclusive": "inconclusive: two of the three witnesses below speak for wrong labels",
-    "none": "none: too little speaks for wrong labels",
+    "none": "none: too little speaks for wrong labels at some sites and not at others",
     "insufficient": "insufficient: nothing can be said",
 }
 TOP = 3
+#: A share of wrong labels, as estimated, that is worth a word if the middle site has it.
+EVERYWHERE = 0.15
 MOST_SITES = 100
 
 
@@ -85,14 +90,19 @@ def headline(found: Detection) -> str:
         have = "has" if len(shown.noisy) == 1 else "have"
         return f"{len(shown.noisy)} of {clients} sites probably {have} wrong labels: {shown.called(shown.noisy)}"
     if mere:
-        return f"No sign of wrong labels; {len(mere)} of {clients} sites look different: {shown.called(mere)}"
+        return f"No site's labels stand out; {len(mere)} of {clients} sites look different: {shown.called(mere)}"
     if verdict == "insufficient":
-        return f"It cannot be said whose labels are wrong: {_for_sites(found, shown.judgement.warnings[-1])}"
+        reasons = [each for each in shown.judgement.warnings if each.endswith(("guessing", str(FEWEST_CLIENTS)))]
+        why = _for_sites(found, reasons[-1]) if reasons else "too few sites answered"
+        return f"It cannot be said whose labels are wrong: {why}"
     if verdict == "inconclusive":
         suspects = [k for k, status in enumerate(shown.judgement.status) if status == "suspect"]
         look = f"; worth a look: {shown.called(suspects)}" if suspects else ""
         return f"It cannot be said whether any of {clients} sites has wrong labels{look}"
-    return f"No sign of wrong labels at any of {clients} sites"
+    judged = sum(status != "unknown" for status in shown.judgement.status)
+    if judged < clients:
+        return f"No labels stand out at the {judged} sites that were judged; {clients - judged} of {clients} were not"
+    return f"No labels stand out at any of {clients} sites"
 
 
 def _verdict(shown: Finding) -> str:
@@ -136,7 +146,10 @@ def reading(shown: Finding) -> str:
     """Wrong labels or other inputs, in a sentence."""
     if shown.judgement.verdict == "insufficient":
         return UNKNOWN
-    return READINGS[shown.reading] if np.isfinite(shown.evidence.distance).any() else UNREAD
+    if not np.isfinite(shown.evidence.distance).any():
+        return UNREAD
+    undecided = shown.judgement.verdict == "inconclusive" and shown.reading == "none"
+    return UNDECIDED if undecided else READINGS[shown.reading]
 
 
 def warnings(found: Detection) -> list[str]:
@@ -151,6 +164,10 @@ def warnings(found: Detection) -> list[str]:
     if thin:
         told.append(f"{thin} of {shown.cells.count.size} pairs of site and class have fewer than {least} samples and "
                     "were left out")  # fmt: skip
+    rates = shown.evidence.rate[shown.age == 0]
+    if np.isfinite(rates).any() and (usual := float(np.nanmedian(rates))) >= EVERYWHERE:
+        told.append(f"at the middle site about {100 * usual:.0f} % of labels contradict the model; sites are compared "
+                    "with one another, so labels that are wrong alike everywhere do not stand out")  # fmt: skip
     excluded = [found.labels[c] for c in shown.judgement.options.exclude]
     if excluded:
         told.append(f"left out on request: {', '.join(excluded)}")
@@ -163,10 +180,12 @@ def warnings(found: Detection) -> list[str]:
 
 
 def _for_sites(found: Detection, warning: str) -> str:
-    warning = re.sub(r"client (\d+)", lambda match: f"site {found.shown.sites[int(match[1])]}", warning)
-    return re.sub(
-        r"class (\d+)", lambda match: f"class {found.labels[int(match[1])]}", warning.replace("client", "site")
-    )
+    def called(match: re.Match[str]) -> str:
+        if match[1]:
+            return f"site {found.shown.sites[int(match[1])]}"
+        return f"class {found.labels[int(match[2])]}" if match[2] else "site"
+
+    return re.sub(r"client (\d+)|class (\d+)|client", called, warning)  # at once, for names may hold these words
 
 
 def decided(shown: Finding) -> str:
@@ -190,7 +209,9 @@ def truth(found: Detection) -> dict[str, Any] | None:
     outcome = "All were found, and nobody else" if quality.exact else "; ".join(
         f"{what} {found.shown.called(who)}" for what, who in (("missed:", missed), ("wrongly flagged:", wrongly)) if who
     )  # fmt: skip
+    made = "At these sites labels came from a file, and those that differ from the data's count as wrong here"
     return {
+        "how": made if found.from_file else "Wrong labels were made on purpose at these sites",
         "sites": found.shown.called(found.truth) or "none",
         "outcome": outcome,
         "recall": percent(quality.recall),

@@ -353,6 +353,7 @@ def _rounds(
                     writer.write("round", **line)
                     if config.checkpoint.every and (event.round.index + 1) % config.checkpoint.every == 0:
                         notes = {"seconds": start.spent + time.perf_counter() - began}
+                        writer.sync()
                         checkpoint.save(folder / CHECKPOINT, state, store, writer.offset, notes)
             if progress is not None:
                 progress(line)

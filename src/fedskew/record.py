@@ -72,6 +72,10 @@ class Writer:
             self._offset += written
             line = line[written:]
 
+    def sync(self) -> None:
+        """On the disk, so that a checkpoint may name its length: power may fail."""
+        os.fsync(self._descriptor)
+
     def close(self) -> None:
         os.close(self._descriptor)
 

@@ -57,6 +57,17 @@ def test_what_is_shorter_than_the_clip_stays_bit_for_bit() -> None:
         assert tree.equal(floats(seal.seal(mine, local())), floats(mine))
 
 
+@pytest.mark.parametrize("sigma", [0.0, 1.0])
+def test_what_came_infinite_stays_so_and_hides_nothing_else(sigma: float) -> None:
+    mask = torch.tensor([0.0, -torch.inf])
+    given = update([1.3, 2.0])
+    given = replace(given, buffers=given.buffers | {"mask": mask})
+    left = GaussianSeal(9.0, sigma, 1e-5).seal(given, local(received=RECEIVED | {"mask": mask}))
+    assert float(left.buffers["mask"][1]) == -torch.inf
+    assert (left.weights["a"].tolist() == given.weights["a"].tolist()) == (sigma == 0)
+    assert left.weights["a"].tolist() != RECEIVED["a"].tolist()
+
+
 def test_only_the_loss_stays_at_home() -> None:
     left = GaussianSeal(1.0, 1.0, 1e-5).seal(update([3.0, 2.0]), local())
     assert left.metrics == {"seconds": 1.0, "accuracy_all": 0.5}

@@ -217,3 +217,12 @@ def test_what_is_not_finite_may_stay_as_it_was() -> None:
     assert len(good) == 4 and not refused
     lie = replace(replies[0], buffers={"mask": -replies[0].buffers["mask"]})
     assert "'mask' of its buffers holds a number that is not finite" in Inspector(site, 10).sift(sent, {0: lie})[1][0]
+
+
+def test_a_large_site_s_counters_are_no_sign_of_anything() -> None:
+    """Of four honest clients one made thirty times the steps, as its counter of batches says."""
+    inspector, sent, replies = asked("fedavg")
+    names = [name for name in replies[0].buffers if name.endswith("num_batches_tracked")]
+    assert names
+    far = replace(replies[3], buffers=replies[3].buffers | {name: torch.tensor(600) for name in names})
+    assert not inspector.sift(sent, {**replies, 3: far})[1]

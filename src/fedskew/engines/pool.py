@@ -139,22 +139,28 @@ class _Worker:
         far.close()
 
     def tell(self, kind: str, head: Any, tensors: Sequence[Tensor]) -> None:
-        self.pipe.send((kind, head, self._to.write(tensors)))
+        try:
+            self.pipe.send((kind, head, self._to.write(tensors)))
+        except OSError:
+            raise self._ended() from None
 
     def hear(self) -> Any:
         try:
             outcome, head, places = self.pipe.recv()
-        except EOFError:
-            self.process.join()
-            raise RuntimeError(
-                f"a worker process ended unexpectedly (exit code {self.process.exitcode}; -9 often means that memory "
-                "ran out); the run can be resumed, perhaps with fewer --workers"
-            ) from None
+        except (EOFError, OSError):
+            raise self._ended() from None
         if outcome == "mistake":
             raise UserError(head)
         if outcome == "error":
             raise RuntimeError(f"a worker failed:\n{head}")
         return codec.rebuild(head, [t.clone() for t in self._from.read(places)])
+
+    def _ended(self) -> RuntimeError:
+        self.process.join()
+        return RuntimeError(
+            f"a worker process ended unexpectedly (exit code {self.process.exitcode}; -9 often means that memory ran "
+            "out); the run can be resumed, perhaps with fewer --workers"
+        )
 
     def close(self) -> None:
         self.pipe.close()

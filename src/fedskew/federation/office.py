@@ -157,7 +157,7 @@ def keep(office: Coordinator, say: Callable[[], None]) -> None:
     furnish(office)
     folder.allow(at, project.digest())
     superlink = [
-        *(sys.executable, "-m", "fedskew.flower.link"),
+        *(sys.executable, "-P", "-m", "fedskew.flower.link"),
         *("--isolation", "process", "--superexec-auth-secret-file", at / SECRET, "--enable-supernode-auth"),
         *("--ssl-ca-certfile", at / certificates.CA),
         *("--ssl-certfile", at / certificates.SERVER, "--ssl-keyfile", at / certificates.SERVER_KEY),
@@ -165,7 +165,7 @@ def keep(office: Coordinator, say: Callable[[], None]) -> None:
         *("--host", office.listen, "--port", office.address.port),
     ]
     executor = [
-        *(sys.executable, "-m", "fedskew.flower.executor", "coordinator", "--address", office.here),
+        *(sys.executable, "-P", "-m", "fedskew.flower.executor", "coordinator", "--address", office.here),
         *("--allow", at / folder.ALLOWED, "--secret", at / SECRET, "--ca", at / certificates.CA),
         *("--runs", at / SUBMITTED),
     ]

@@ -83,7 +83,8 @@ def begin(folder: Path) -> None:
     check_nothing_runs(folder)
     with _log(folder, KEEPER) as log:
         said_before = log.tell()
-        command = [sys.executable, "-m", "fedskew", "federation", "start", str(folder), "--foreground"]
+        # -P: modules that lie where somebody happens to be are not this program's
+        command = [sys.executable, "-P", "-m", "fedskew", "federation", "start", str(folder), "--foreground"]
         keeper = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(folder), start_new_session=True
         )

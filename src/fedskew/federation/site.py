@@ -88,7 +88,7 @@ def keep(site: Member, say: Callable[[], None]) -> None:
     (at / "flower").mkdir(mode=0o700, exist_ok=True)
     (at / "flower" / NODE).write_text("\n".join([f"site = {site.number}", *lines, ""]), encoding="utf-8")
     executor = [
-        *(sys.executable, "-m", "fedskew.flower.executor", "site", "--address", site.address),
+        *(sys.executable, "-P", "-m", "fedskew.flower.executor", "site", "--address", site.address),
         *("--allow", at / folder.ALLOWED, "--node-config", at / "flower" / NODE),
         *("--ca", at / certificates.CA, "--key", at / certificates.KEY),
     ]

@@ -290,6 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
             of.add_argument("--runs", type=Path, required=True, help="configurations of runs that may be begun, *.toml")
     given = parser.parse_args(arguments)
     _begin_log()
+    sys.path.append("")  # a site's own network may lie where it is started, but takes no other module's place
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     link = Link(given.address, given.ca)
     try:

@@ -27,9 +27,18 @@ GONE = frozenset({3, 4, 5, 8})
 #: what samples may be made of, and how many numbers one of each class may have: memory is taken for them
 DTYPES = frozenset({"uint8", "float32", "int64"})
 LARGEST = 2**28
+#: letters of what a site says of itself
+LONGEST = 300
 
 #: a node, and since when it has been there: one that was restarted has lost its letters
 Node = tuple[int, str]
+
+
+def _brief(text: str | None) -> str:
+    """What a site wrote, as one short line that a terminal can be shown."""
+    text = text or ""
+    line = "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST])
+    return line if len(text) <= LONGEST else f"{line}..."
 
 
 @dataclass
@@ -89,7 +98,11 @@ class Post:
             for reply in self._pull([*on_the_way, *self._overdue]):
                 identity = reply.metadata.reply_to_message_id
                 if identity in self._overdue:
-                    heard.late.append(self._overdue.pop(identity))
+                    client = self._overdue.pop(identity)
+                    heard.late += [] if reply.has_error() else [client]
+                    continue
+                if identity not in on_the_way:  # the letter that a reply says it answers was written by the site
+                    log.warning("a reply to no letter of ours is passed over")
                     continue
                 client = on_the_way.pop(identity)
                 if not reply.has_error():
@@ -98,7 +111,7 @@ class Post:
                     self._forget(client)
                     sent_to.pop(client, None)
                 else:
-                    heard.lost[client] = f"error at the site: {reply.error.reason}"
+                    heard.lost[client] = f"error at the site: {_brief(reply.error.reason)}"
             if waiting():
                 time.sleep(pause(time.monotonic() - began))
         self.check_quorum(len(heard.answers), len(wanted), heard.lost)
@@ -112,13 +125,13 @@ class Post:
             raise UserError(f"{usable} of {asked} sites gave a usable answer, and {need} must ({reasons})")
 
     def _quorum(self, asked: int) -> int:
-        return math.ceil(self.rules.quorum * asked)
+        return math.ceil(self.rules.quorum * asked - 1e-9)  # 0.28 of 25 is 7
 
     def _open(self, heard: Heard, client: int, content: RecordDict, read: Callable[[RecordDict], Any]) -> None:
         try:
             heard.answers[client] = read(content)
         except UserError as mistake:
-            heard.lost[client] = f"refused: {mistake}"
+            heard.lost[client] = f"refused: {_brief(str(mistake))}"
 
     def _push(self, kind: str, clients: list[int], letter: Callable[[int], RecordDict]) -> list[str]:
         return self._send([Message(letter(client), self._clients[client][0], kind) for client in clients])
@@ -144,8 +157,8 @@ class Post:
         self._asked |= dict(zip(new, self._send(questions), strict=True))
         waiting = {identity: node for node, identity in self._asked.items() if identity}
         for reply in self._pull(list(waiting)):
-            node = waiting[reply.metadata.reply_to_message_id]
-            self._asked[node], self._claims[node] = "", reply
+            if (node := waiting.get(reply.metadata.reply_to_message_id)) is not None:
+                self._asked[node], self._claims[node] = "", reply
         self._claims = {
             node: reply for node, reply in self._claims.items() if node in here and self._waits(node, reply)
         }

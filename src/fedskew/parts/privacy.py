@@ -32,8 +32,10 @@ class GaussianSeal(Seal):
 
     def seal(self, update: Update, local: Local) -> Update:
         told = update.weights | {name: t for name, t in update.buffers.items() if t.is_floating_point()}
-        ended = {name: t.double() for name, t in told.items()}
-        began = {name: local.weights[name].double() for name in told}
+        # what was not finite when it came, such as a mask, is known to all and stays
+        fixed = {name: ~local.weights[name].isfinite() for name in told}
+        ended = {name: t.double().masked_fill(fixed[name], 0.0) for name, t in told.items()}
+        began = {name: local.weights[name].double().masked_fill(fixed[name], 0.0) for name in told}
         change = tree.sub(ended, began)
         length = float(tree.norm(change))
         if not math.isfinite(length):  # which entries are not finite would tell more than the noise hides
@@ -43,7 +45,7 @@ class GaussianSeal(Seal):
         clipped = tree.add(began, change, alpha=clip / length) if length > clip else ended
         left = local.hide(clipped, self.sigma * clip if self.sigma else 0.0)
         left = {name: t.clamp(min=0) if name.endswith(VARIANCE) else t for name, t in left.items()}
-        left = tree.like(left, told)
+        left = {n: t.where(~fixed[n], local.weights[n]) for n, t in tree.like(left, told).items()}
         return replace(
             update,
             weights=tree.only(left, update.weights),

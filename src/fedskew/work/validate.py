@@ -220,7 +220,8 @@ def _norms(sent: Broadcast, update: Update) -> dict[str, float]:
     found = {
         place: {name: t for name, t in each.items() if t.is_floating_point()} for place, each in update.extras.items()
     }
-    found["buffers"] = {name: t for name, t in update.buffers.items() if not torch.equal(t, sent.weights[name])}
+    # not counters, which grow with samples; what is not finite is as it was sent
+    found["buffers"] = {n: t.where(t.isfinite(), 0) for n, t in update.buffers.items() if t.is_floating_point()}
     if update.weights:
         found["weights"] = tree.sub(update.weights, sent.weights)
     flat = {place: {name: t.nan_to_num() for name, t in each.items()} for place, each in found.items() if each}

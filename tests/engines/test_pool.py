@@ -23,6 +23,7 @@ from fedskew.parts import compose
 from fedskew.parts.protocol import Term
 from fedskew.parts.views import Pass
 from fedskew.work.gather import blocks
+from fedskew.work.store import Store
 
 
 def test_one_two_and_three_workers_give_the_same_bits() -> None:
@@ -113,3 +114,17 @@ def test_workers_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
 
 def _state(process: str) -> str:
     return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_a_worker_that_was_killed_while_it_had_nothing_to_do_is_said() -> None:
+    config = harness.config(engine="pool", workers=1)
+    site, state = harness.site_of(config)
+    pool = Pool(site, Store(None), 1)
+    try:
+        (worker,) = pool._workers
+        worker.process.kill()
+        worker.process.join()
+        with pytest.raises(RuntimeError, match="a worker process ended unexpectedly"):
+            pool.score(state.spec, state.memory["start"])
+    finally:
+        pool.close()

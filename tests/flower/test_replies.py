@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedskew.errors import UserError
 from fedskew.flower.messages import HEAD, pack, unpack
-from fedskew.flower.post import Post
+from fedskew.flower.post import LONGEST, Post, _brief
 from fedskew.flower.server import Federated
 from fedskew.flower.settings import Rules
 from fedskew.types import Keep
@@ -105,3 +105,14 @@ def test_scores_that_cannot_be_are_left_out(confusion: torch.Tensor, loss: float
     scores = engine.score(state.spec, server.carried(site, state))
     assert scores["accuracy"] == 1.0 and scores["test_loss"] == 15 / 30
     assert sum(map(sum, scores["confusion"])) == 30
+
+
+def test_what_a_site_says_of_itself_is_short_and_can_be_shown() -> None:
+    assert _brief("no\x1b[2J memory\n left") == "no [2J memory  left"
+    assert _brief(None) == "" and len(_brief("x" * 10**6)) == LONGEST + 3
+
+
+def test_a_quorum_is_a_number_of_sites() -> None:
+    """0.28 * 25 is 7.000000000000001 in floating point."""
+    asked = Post(None, 25, Rules(quorum=0.28))  # type: ignore[arg-type]
+    assert [asked._quorum(sites) for sites in (25, 24, 1)] == [7, 7, 1]

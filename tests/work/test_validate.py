@@ -14,6 +14,7 @@ from fedskew import experiment
 from fedskew.types import Broadcast, Keep, Update
 from fedskew.work import server, validate
 from fedskew.work.client import visit
+from fedskew.work.gather import Gathered, lift
 from fedskew.work.site import one_thread
 from fedskew.work.validate import Inspector
 
@@ -215,6 +216,10 @@ def test_what_is_not_finite_may_stay_as_it_was() -> None:
         replies = {client: visit(site, each, Keep())[0] for client, each in sent.items()}
     good, refused = Inspector(site, 10).sift(sent, replies)
     assert len(good) == 4 and not refused
+    gathered = Gathered(inspected=True)
+    gathered.updates = [lift(site.plan, replies[client], sent[client], gathered.sums) for client in sent]
+    after, _ = server.absorb(site, inside, list(sent.values()), gathered)
+    assert torch.equal(server.carried(site, after)["mask"], module.mask)
     lie = replace(replies[0], buffers={"mask": -replies[0].buffers["mask"]})
     assert "'mask' of its buffers holds a number that is not finite" in Inspector(site, 10).sift(sent, {0: lie})[1][0]
 

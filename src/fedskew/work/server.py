@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fedskew import seeds
 from fedskew.errors import UserError
 from fedskew.parts.protocol import Entry, Part, Server, Settled, overrides
@@ -139,22 +142,29 @@ def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gather
             if part is stage.server:
                 after = stage.server.carry(kept)
         if gathered.inspected:
-            _check_finite(state.round, before, after, memory)
+            _check_finite(state, before, after, memory)
     here = state.round
     ahead = replace(here, index=here.index + 1, counted=here.counted + stage.counted, within=here.within + 1)
     return _seen(replace(state, memory=memory, round=ahead), gathered), told
 
 
-def _check_finite(round: Round, before: Tree, model: Tree, memory: dict[str, Tree]) -> None:
-    """A model may hold what it held before, such as a mask; parts may remember NaN for what they do not know."""
-    same = {name for name, t in model.items() if name in before and (t.isfinite() | (t == before[name])).all()}
-    broken = [name for name in model if name not in same]
-    broken += [n for each in memory.values() for n, t in each.items() if t.isinf().any() and n not in same]
+def _check_finite(state: State, before: Tree, after: Tree, memory: dict[str, Tree]) -> None:
+    """What is infinite must have been so before, such as a mask; parts may remember NaN for what they do not know."""
+    broken = [name for name, t in after.items() if not (t.isfinite() | _as_in(before, name, t)).all()]
+    for key, each in memory.items():
+        old = state.memory.get(key, {})
+        broken += [name for name, t in each.items() if (t.isinf() & ~_as_in(old, name, t)).any()]
     for name in broken:
         raise UserError(
-            f"round {round.index} would leave a model that is not finite ('{name}'), though every reply was; nothing "
-            "of the round is kept, and the run can be resumed"
+            f"round {state.round.index} would leave a model that is not finite ('{name}'), though every reply was; "
+            "nothing of the round is kept, and the run can be resumed"
         )
+
+
+def _as_in(before: Tree, name: str, t: Tensor) -> Tensor:
+    """Where a tensor is as it was."""
+    old = before.get(name)
+    return t == old if old is not None and old.shape == t.shape else torch.zeros_like(t, dtype=torch.bool)
 
 
 def _seen(state: State, gathered: Gathered) -> State:

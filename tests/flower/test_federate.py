@@ -286,6 +286,15 @@ def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
         tiny.run(tiny.config_of("fedprox", rounds=1), tmp_path)
 
 
+def test_a_run_goes_on_only_with_the_rules_that_it_began_with(tmp_path: Path) -> None:
+    """Other images or scores would be another run; for whom one waits, and how long, may change."""
+    config = tiny.config_of("fedavg", rounds=1)
+    tiny.run(config, tmp_path, mean=0.25)
+    with pytest.raises(UserError, match=r"rule 'mean' is 0.5, and the run in '.*' began with 0.25; set it back"):
+        tiny.run(config, tmp_path)
+    tiny.run(config, tmp_path, mean=0.25, deadline=7.0, quorum=1.0)
+
+
 def test_nobody_takes_the_place_of_another_site(tmp_path: Path) -> None:
     """Nodes 300 and 301 say to be clients 0 and 9; node 302 is not on the coordinator's list."""
     config = tiny.config_of("fedavg", per_round=4, rounds=1)

@@ -51,13 +51,33 @@ def node(site: int, work: Callable[[Message], RecordDict] = lambda _: RecordDict
     ids=str,
 )
 def test_a_node_whose_data_cannot_be_takes_no_part(about: Mapping[str, Any]) -> None:
-    """A coordinator without data takes the first site's kind for everybody's, and memory for it."""
+    """A coordinator without data takes sites' word for what it is, and memory for it."""
     grid = Loopback({300: node(0, **about)})
-    post = Post(grid, 4, Rules())
+    post = Post(grid, 2, Rules())
     post._look()
-    assert post.kind is None
+    assert post.kind is None and not post._claims
     grid.nodes[301], grid.since[301] = node(0), "2026-01-02"
     assert post.meet().shape == (1, 8, 8)
+
+
+def test_what_most_sites_of_a_quorum_have_is_what_all_must_have() -> None:
+    """Site 0, which is there first, has seven classes; with four sites, three are waited for."""
+    grid = Loopback({300: node(0, classes=7)})
+    post = Post(grid, 4, Rules(quorum=0.75))
+    post._look()
+    for site in (1, 2):
+        grid.nodes[300 + site], grid.since[300 + site] = node(site), "2026-01-02"
+    assert post.meet().classes == 10
+    post._look()
+    assert sorted(post._clients) == [1, 2]
+
+
+def test_a_site_has_as_many_classes_as_the_coordinator_names(caplog: pytest.LogCaptureFixture) -> None:
+    post = Post(Loopback({300: node(0, classes=7), 301: node(1)}), 2, Rules(quorum=0.5), classes=10)
+    assert post.meet().classes == 10
+    assert [record.message for record in caplog.records] == [
+        "node 300 takes no part: its data has 7 classes, and must have 10"
+    ]
 
 
 @pytest.mark.parametrize("honest", [0, 1, 2])
@@ -105,6 +125,7 @@ def test_scores_that_cannot_be_are_left_out(confusion: torch.Tensor, loss: float
     scores = engine.score(state.spec, server.carried(site, state))
     assert scores["accuracy"] == 1.0 and scores["test_loss"] == 15 / 30
     assert sum(map(sum, scores["confusion"])) == 30
+    assert list(scores["scored_lost"]) == [3] and scores["scored_lost"][3].startswith("refused: scores must be ")
 
 
 def test_what_a_site_says_of_itself_is_short_and_can_be_shown() -> None:

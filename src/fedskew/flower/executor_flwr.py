@@ -9,7 +9,7 @@ messages and open a bundle before we could look at it. A coordinator speaks the 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,13 +19,15 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message, Metadata
+from flwr.app.message import make_message
 from flwr.common.config import get_fused_config_from_fab, parse_config_args
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.common.serde import context_from_proto, fab_from_proto, run_from_proto
-from flwr.proto.message_pb2 import ObjectTree
+from flwr.common.serde import context_from_proto, fab_from_proto, message_from_proto, run_from_proto
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
+    PullAppMessagesRequest,
     PullTaskInputRequest,
     PushTaskOutputRequest,
     SendTaskHeartbeatRequest,
@@ -36,9 +38,17 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
+    iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, pull_objects, push_objects
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    inflate_object_from_contents,
+    pull_and_inflate_object_from_tree,
+    pull_objects,
+    push_objects,
+)
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -48,7 +58,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.run import RunNotRunningException as RunNotRunning
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid, http_grid
+from flwr.superlink.grid import HttpGrid
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from fedskew.errors import UserError
@@ -210,12 +220,40 @@ class Runtime:
         return Task(self.link, given.token) if given.token else None
 
 
+class CarefulGrid(HttpGrid):
+    """A reply that cannot be read is its sender's error. Flower's own grid raises, and the others' replies are lost."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        found = self._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+        pairs = zip(found.messages_list, found.message_object_trees, strict=True)
+        return [self._read(message_from_proto(head).metadata, tree) for head, tree in pairs]
+
+    def _read(self, told: Metadata, tree: ObjectTree) -> Message:
+        """What a site sent in answer to the letter that the SuperLink, which knows whose it was, says it answers."""
+        client, run = self._runtime_client, told.run_id
+        pull = make_pull_object_fn_protobuf(pull_object_protobuf=client.PullObject, node=self.node, run_id=run)
+        try:
+            names = [each.object_id for each in iterate_object_tree(tree)]
+            # Flower's first pause is a second, and meanwhile the other nodes' answers would lie where they are.
+            contents = pull_objects(names, pull, initial_backoff=_SOON)
+        except ObjectPullError as error:
+            return make_message(metadata=told, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
+        client.ConfirmMessageReceived(
+            ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=told.message_id)
+        )
+        try:
+            message = inflate_object_from_contents(told.message_id, contents)
+            if isinstance(message, Message) and message.metadata.reply_to_message_id == told.reply_to_message_id:
+                return message
+        except Exception:  # made by a stranger, it may fail in any way
+            pass
+        return make_message(metadata=told, error=Error(RAISED, "its reply is damaged"))
+
+
 def grid_of(task_id: int, context: Context, run: Run, link: Link, token: str) -> Grid:
     """A ServerApp's way to the nodes, for the process that calls this."""
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task_id, run.run_id, context.node_id
-    # It would look again after a second, and meanwhile leave the other nodes' answers where they are.
-    vars(http_grid)["pull_objects"] = partial(pull_objects, initial_backoff=_SOON)
-    grid = HttpGrid(link.address, link.ca is None, link.certificate, token=token)
+    grid = CarefulGrid(link.address, link.ca is None, link.certificate, token=token)
     grid.set_run(run)
     return grid
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -53,8 +55,8 @@ class Heard:
 class Post:
     """Knows which node is which client, and sends again what a node that went away did not answer."""
 
-    def __init__(self, grid: Grid, clients: int, rules: Rules) -> None:
-        self.grid, self.clients, self.rules = grid, clients, rules
+    def __init__(self, grid: Grid, clients: int, rules: Rules, classes: int | None = None) -> None:
+        self.grid, self.clients, self.rules, self.classes = grid, clients, rules, classes
         self.kind: Kind | None = None
         self._clients: dict[int, Node] = {}
         self._asked: dict[Node, str] = {}
@@ -62,11 +64,13 @@ class Post:
         self._overdue: dict[str, int] = {}
 
     def meet(self) -> Kind:
-        """Wait for the first site; its data is of the kind that the others' must be of."""
-        began = time.monotonic()
-        while self.kind is None:
-            self._look()
+        """Wait for a quorum; all must have data of the kind that most of these have, not of whoever came first."""
+        began, said = time.monotonic(), dict[int, Kind]()
+        while len(said) < self._quorum(self.clients):
             time.sleep(pause(time.monotonic() - began))
+            self._look()
+            said = dict(starmap(self._claim, self._claims.items()))
+        self.kind = Counter(said[client] for client in sorted(said)).most_common(1)[0][0]
         return self.kind
 
     def exchange(
@@ -172,7 +176,18 @@ class Post:
             return False
 
     def _enter(self, node: Node, reply: Message) -> bool:
-        """Give a node the place that it says is its own, unless that is taken."""
+        """Give a node the place that it says is its own, unless that is taken, or nobody knows yet what to have."""
+        client, kind = self._claim(node, reply)
+        if kind != (self.kind or kind):
+            raise UserError(f"its data is {kind}, and must be {self.kind}")
+        if self.kind is None or client in self._clients:
+            return False
+        self._clients[client] = node
+        log.info("site %d is here", client)
+        return True
+
+    def _claim(self, node: Node, reply: Message) -> tuple[int, Kind]:
+        """Which site a node says to be, and with what data, if it can be."""
         if reply.has_error():
             raise UserError(str(reply.error.reason))
         client = word(reply.content, "site")
@@ -181,14 +196,9 @@ class Post:
         if self.rules.sites and self.rules.sites[node[0]] != client:
             raise UserError(f"it says to be site {client}, and is {self.rules.sites[node[0]]}")
         kind = _kind(*(word(reply.content, name) for name in ("classes", "shape", "dtype")))
-        if kind != (self.kind or kind):
-            raise UserError(f"its data is {kind}, and must be {self.kind}")
-        if client in self._clients:
-            return False
-        self.kind = kind
-        self._clients[client] = node
-        log.info("site %d is here", client)
-        return True
+        if kind.classes != (self.classes or kind.classes):
+            raise UserError(f"its data has {kind.classes} classes, and must have {self.classes}")
+        return client, kind
 
     def _forget(self, client: int) -> None:
         """Its node is gone, or soon will be seen to be: whoever comes in its place is asked again who it is."""

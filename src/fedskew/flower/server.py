@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import Sequence
@@ -30,7 +31,9 @@ from fedskew.work.validate import Inspector
 
 log = logging.getLogger("fedskew")
 
-RUN_ID = "run_id"
+RUN_ID, RULES = "run_id", "rules.json"
+#: what changes numbers, and not only who is waited for
+LASTING = ("own_data", "mean", "std", "score")
 STAND_IN = "stand-in.safetensors"
 #: test samples of one site: sums over sites must not wrap around
 MOST_SCORED = 2**40
@@ -42,6 +45,7 @@ class Federated:
     def __init__(self, site: Site, post: Post, rules: Rules, out: Path) -> None:
         self.site, self.post, self.rules, self.run = site, post, rules, _run_id(out)
         post.kind = sites.kind(site)
+        _keep_rules(out, rules)
         self.inspector = Inspector(site, rules.max_norm, out / STAND_IN)
 
     def ask(self, sent: Sequence[Broadcast]) -> Gathered:
@@ -67,7 +71,8 @@ class Federated:
         question = pack((spec, weights))
         heard = self.post.exchange("evaluate", everybody, lambda _: question, self._read_scores)
         pieces = [heard.answers[client] for client in sorted(heard.answers)]
-        return evaluate.scores(pieces) | {"scored_by": "clients"}
+        missing = {"scored_lost": heard.lost} if heard.lost else {}
+        return evaluate.scores(pieces) | {"scored_by": "clients"} | missing
 
     def _read_scores(self, content: Any) -> Tree:
         scores, classes = unpack(content), self.site.plan.task.classes
@@ -102,13 +107,14 @@ def federate(
     progress: Progress | None = None,
 ) -> Result:
     """Run a federation to its end; if `out` holds a part of this run, go on from there to the same weights."""
-    post = Post(grid, config.partition.clients, rules)
+    post = Post(grid, config.partition.clients, rules, len(sites.class_names(config)) or None)
     given = sites.at_server(config, rules, source, post.meet)
     given = replace(given, engine=lambda site: Federated(site, post, rules, out))
     if not (out / run_folder.CONFIG).exists():
         return experiment.run(config, out, given=given, progress=progress)
     if experiment.begun(out, config.rounds) != config:
         raise UserError(f"'{out}' holds a run with another configuration; choose another 'out'")
+    _check_rules(out, rules)
     return experiment.resume(out, given=given, progress=progress, rounds=config.rounds)
 
 
@@ -120,6 +126,23 @@ def _run_id(out: Path) -> str:
         draft.write_text(secrets.token_hex(16))
         draft.replace(path)
     return path.read_text()
+
+
+def _keep_rules(out: Path, rules: Rules) -> None:
+    if not (out / RULES).exists():
+        run_folder.write(out / RULES, json.dumps({name: getattr(rules, name) for name in LASTING}))
+
+
+def _check_rules(out: Path, rules: Rules) -> None:
+    """A run that goes on with other rules would be neither of the two."""
+    before = json.loads((out / RULES).read_text()) if (out / RULES).exists() else {}
+    for name, value in before.items():
+        if getattr(rules, name) != value:
+            key = name.replace("_", "-")
+            raise UserError(
+                f"rule '{key}' is {getattr(rules, name)!r}, and the run in '{out}' began with {value!r}; set it back, "
+                "or begin another run"
+            )
 
 
 app = ServerApp()

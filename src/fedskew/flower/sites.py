@@ -35,15 +35,19 @@ def kind(site: Site) -> Kind:
     return Kind(site.plan.task.classes, site.plan.task.shape, str(site.x.dtype).removeprefix("torch."))
 
 
-def blank(kind: Kind, rules: Rules, classes: str = "") -> Source:
+def class_names(config: RunConfig) -> tuple[str, ...]:
+    """The classes that a coordinator names; none if it leaves that to the sites' data."""
+    text = str(config.data.options.get("classes", ""))
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+def blank(kind: Kind, names: tuple[str, ...] = ()) -> Source:
     """Data of a kind without any content, for a coordinator that has none but the names of the classes."""
     x = torch.zeros(1, *kind.shape, dtype=getattr(torch, kind.dtype))
     empty = Arrays(x, torch.zeros(1, dtype=torch.int64))
-    names = tuple(name.strip() for name in classes.split(",")) if classes else tuple(map(str, range(kind.classes)))
+    names = names or tuple(map(str, range(kind.classes)))
     mean = (0.0,) * len(x[0]) if x.dtype == torch.uint8 else ()
-    return normalised(
-        Source("sites' own", empty, empty, kind.classes, names, mean, tuple(1.0 for _ in mean), {}), rules
-    )
+    return Source("sites' own", empty, empty, kind.classes, names, mean, tuple(1.0 for _ in mean), {})
 
 
 def number(node: Mapping[str, Any], clients: int) -> int:
@@ -91,8 +95,8 @@ def at_server(config: RunConfig, rules: Rules, source: Source | None, meet: Call
         return Given()
     if source is None:
         none = rules.score == "sites" and config.data.dir is None
-        classes = str(config.data.options.get("classes", ""))
-        source = blank(meet(), rules, classes) if none else normalised(experiment.load_source(config), rules)
+        loaded = blank(meet(), class_names(config)) if none else experiment.load_source(config)
+        source = normalised(loaded, rules)
     return Given(source, held=_held(source, config.partition.clients, None))
 
 

@@ -163,12 +163,9 @@ def test_who_waits_asks_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_address_is_of_this_machine_if_it_is_the_one_that_was_called() -> None:
-    control, fleet = "/v1/control/start-run", "/v1/fleet/pull-messages"
-    assert link.may_pass(control, "127.0.0.1", "127.0.0.1") and link.may_pass(control, "::1", "::1")
-    assert link.may_pass(control, "192.0.2.7", "192.0.2.7")
-    assert not link.may_pass(control, "192.0.2.8", "192.0.2.7") and not link.may_pass("/v1", "192.0.2.8", "192.0.2.7")
-    assert not link.may_pass("/v1/runtime/acquire-task", "192.0.2.8", "127.0.0.1")
-    assert link.may_pass(fleet, "192.0.2.8", "192.0.2.7")
+    assert link.is_here("127.0.0.1", "127.0.0.1") and link.is_here("::1", "::1")
+    assert link.is_here("192.0.2.7", "192.0.2.7") and not link.is_here("192.0.2.8", "192.0.2.7")
+    assert not link.is_here("192.0.2.8", "127.0.0.1")
 
 
 def own_address() -> str:

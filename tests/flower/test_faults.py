@@ -15,19 +15,20 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_registered_site_that_sends_nonsense_is_refused_round_after_round(federation: Federation) -> None:
-    """NaN, a wrong shape, 1e30, a truncated array; an envelope with no message in it, and one for another letter."""
+    """NaN, a wrong shape, 1e30, a truncated array; an envelope with no message in it, and one for another letter;
+    last, times on an envelope that are no numbers, which is not stored, so that it is only missed."""
     federation.admit("hostile")
     federation.start_site("hostile", 2, [Path(__file__).with_name("hostile.py")])
     try:
-        config = config_of("fedavg", rounds=6)
-        run = federation.finish(federation.submit("hostile", config, [*SITES[:2], "hostile"]))
+        config = config_of("fedavg", rounds=7)
+        run = federation.finish(federation.submit("hostile", config, [*SITES[:2], "hostile"], deadline=20))
     finally:
         federation.stop("hostile")
-    assert [line["replies"] for line in run.rounds] == [2] * 6
-    *reasons, first, second = [line["lost"]["2"] for line in run.rounds]
+    assert [line["replies"] for line in run.rounds] == [2] * 7
+    *reasons, first, second, last = [line["lost"]["2"] for line in run.rounds]
     for reason, said in zip(("not finite", "and must be", "the norm of its weights", "damaged"), reasons, strict=True):
         assert said.startswith("refused: ") and reason in said
-    assert first == second == "error at the site: its reply is damaged"
+    assert first == second == "error at the site: its reply is damaged" and last == "no reply within 20 s"
 
 
 def test_past_the_deadline_a_round_goes_on_without_a_site(federation: Federation) -> None:

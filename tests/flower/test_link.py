@@ -1,4 +1,4 @@
-"""What the SuperLink's guard takes of requests: not too large a body, and not too many at a time."""
+"""What the SuperLink's guard takes of strangers: not too large a body, not too many at a time, no times like NaN."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from fedskew.flower.link import LARGEST, Guarded
+import pytest
+from flwr.app import Message, RecordDict
+from flwr.server.superlink.linkstate import sql_linkstate
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedskew.flower import link
+from fedskew.flower.link import LARGEST, LARGEST_OBJECT, OBJECTS, Guarded
 
 
 async def reading(scope: Any, receive: Any, send: Any) -> None:
-    """An application that reads a body to its end, as Flower's does before it asks who sent it."""
-    while True:
+    """An application that reads a body to its end, as Flower's does before it asks who sent it; 500 if it is cut."""
+    message: dict[str, Any] = {"more_body": True}
+    while message.get("more_body"):
         message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ConnectionError("the caller is gone")
-        if not message.get("more_body"):
-            break
-    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.start", "status": 200 if "body" in message else 500, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
 
-async def status(guard: Guarded, receive: Callable[[], Any], length: int | None = None) -> int | None:
-    """What a node's request is answered; None if its connection is only given up."""
+async def status(
+    guard: Guarded, receive: Callable[[], Any], length: int | None = None, *, path: str = OBJECTS, to: str = "192.0.2.7"
+) -> int:
+    """What a request from 192.0.2.8 is answered."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
     headers = [] if length is None else [(b"content-length", str(length).encode())]
-    ends = {"client": ("192.0.2.8", 5), "server": ("192.0.2.7", 6), "headers": headers}
-    try:
-        await guard({"type": "http", "path": "/v1/fleet/push-object", **ends}, receive, send)
-    except ConnectionError:
-        return None
+    ends = {"client": ("192.0.2.8", 5), "server": (to, 6), "headers": headers}
+    await guard({"type": "http", "path": path, **ends}, receive, send)
     return int(sent[0]["status"])
 
 
@@ -54,24 +56,46 @@ async def nothing() -> dict[str, Any]:
     raise AssertionError("a body that is refused is not read")
 
 
-def test_a_body_that_says_to_be_too_large_is_not_read() -> None:
+@pytest.mark.parametrize("path, most", [(OBJECTS, LARGEST_OBJECT), ("/v1/fleet/push-messages", LARGEST)])
+def test_a_body_that_says_to_be_too_large_is_not_read(path: str, most: int) -> None:
     guard = Guarded(reading)
-    assert asyncio.run(status(guard, pieces(3), 3)) == 200
-    assert asyncio.run(status(guard, nothing, LARGEST + 1)) == 413
+    assert asyncio.run(status(guard, pieces(most), most, path=path)) == 200
+    assert asyncio.run(status(guard, nothing, most + 1, path=path)) == 413
 
 
 def test_a_body_that_does_not_say_how_large_it_is_is_read_no_further_than_others() -> None:
     guard = Guarded(reading)
-    half = LARGEST // 2
+    half = LARGEST_OBJECT // 2
     assert asyncio.run(status(guard, pieces(half, half))) == 200
-    assert asyncio.run(status(guard, pieces(half, half, 1))) is None
+    assert asyncio.run(status(guard, pieces(half, half, 1))) == 413
     assert guard.arriving == 0
+
+
+def test_on_the_coordinators_machine_everything_is_served_and_nothing_is_too_large() -> None:
+    guard = Guarded(reading, together=100)
+    for path in (OBJECTS, "/v1/runtime/push-messages", "/v1/control/start-run"):
+        assert asyncio.run(status(guard, pieces(200), 200, path=path, to="192.0.2.8")) == 200
+    assert asyncio.run(status(guard, nothing, path="/v1/runtime/push-messages")) == 404
+
+
+@pytest.mark.parametrize("name", ["_created_at", "_ttl"])
+def test_a_reply_whose_times_are_no_numbers_is_not_stored(name: str) -> None:
+    """Flower compares them, and nothing is larger than NaN; where they are stored it is nothing at all."""
+    assert vars(sql_linkstate)["validate_message"] is link.flowers_check
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    letter = Message(RecordDict(), 7, "train")
+    letter.metadata.__dict__["_message_id"] = letter.object_id
+    before, after = link.flowers_check(letter, False), link.with_times(letter, False)
+    assert before == after
+    letter.metadata.__dict__[name] = float("nan")
+    assert link.flowers_check(letter, False) == before
+    assert link.with_times(letter, False) == [*before, "`metadata` has times that are no numbers"]
 
 
 def test_bodies_that_arrive_together_are_no_more_than_the_machine_can_spare() -> None:
     """Of 100 bytes 60 are taken by one who dawdles; whoever has 60 more comes again, and then is heard."""
 
-    async def main() -> list[int | None]:
+    async def main() -> list[int]:
         guard, go_on = Guarded(reading, together=100), asyncio.Event()
         first = asyncio.create_task(status(guard, pieces(60, 1, wait=go_on), 61))
         await asyncio.sleep(0)
@@ -83,4 +107,4 @@ def test_bodies_that_arrive_together_are_no_more_than_the_machine_can_spare() ->
         go_on.set()
         return [*meanwhile, await first, await status(guard, pieces(60), 60)]
 
-    assert asyncio.run(main()) == [503, None, 200, 200, 200]
+    assert asyncio.run(main()) == [503, 503, 200, 200, 200]

@@ -70,6 +70,8 @@ __all__ = ["RAISED", "REFUSED", "Asked", "Fab", "Link", "Node", "Run", "RunNotRu
 REFUSED, RAISED = int(ErrorCode.INVALID_FAB), int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
 #: seconds after which to look again for what arrives later than its message
 _SOON = 0.05
+#: seconds that an answer may take from its announcement to its last piece: nobody else is heard meanwhile
+_PATIENCE = 900
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
@@ -229,13 +231,13 @@ class CarefulGrid(HttpGrid):
         return [self._read(message_from_proto(head).metadata, tree) for head, tree in pairs]
 
     def _read(self, told: Metadata, tree: ObjectTree) -> Message:
-        """What a site sent in answer to the letter that the SuperLink, which knows whose it was, says it answers."""
+        """What a site sent in answer to the letter that the SuperLink says it answers."""
         client, run = self._runtime_client, told.run_id
         pull = make_pull_object_fn_protobuf(pull_object_protobuf=client.PullObject, node=self.node, run_id=run)
         try:
             names = [each.object_id for each in iterate_object_tree(tree)]
             # Flower's first pause is a second, and meanwhile the other nodes' answers would lie where they are.
-            contents = pull_objects(names, pull, initial_backoff=_SOON)
+            contents = pull_objects(names, pull, max_time=_PATIENCE, initial_backoff=_SOON)
         except ObjectPullError as error:
             return make_message(metadata=told, error=Error(ErrorCode.MESSAGE_UNAVAILABLE, str(error)))
         client.ConfirmMessageReceived(

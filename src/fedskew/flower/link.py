@@ -6,8 +6,11 @@ Flower serves three things on one port: nodes (Fleet), whoever submits and stops
 whoever executes (Runtime). Its open build asks nobody who comes to Control for a name. So all but Fleet is served only
 to callers on this machine. Behind a proxy on the same machine everybody is one, unless it says for whom it calls.
 
-A body is read before anybody asks who sent it, so it may have only what a message of Flower's can have, and all bodies
-together what the machine can spare; whoever comes then is told to come again.
+A body is read before anybody asks who sent it, so a stranger's may have only what a message of Flower's can have, and
+all of them together what the machine can spare; whoever comes then is told to come again.
+
+A reply whose times are no numbers would be stored and never read again, nor any other that is asked for with it. It
+is not stored.
 
 Under load Flower's database may be locked for longer than Flower waits; it answers 500, and the message is lost with
 which a node wanted to end its work. Flower's clients ask again after 503, so that is what they are answered.
@@ -16,25 +19,37 @@ which a node wanted to end its work. Flower's clients ask again after 503, so th
 from __future__ import annotations
 
 import ipaddress
+import math
 from typing import Any
 
 import uvicorn
 
 # These are what the command flower-superlink is made of; it has no place for a guard.
+from flwr.app import Message
+from flwr.server.superlink.linkstate import sql_linkstate
 from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superlink_lifespan_config
 from flwr.superlink.main import create_app
 
 from fedskew.flower.again import BUSY
 
 FOR_NODES = "/v1/fleet/"
-#: bytes that one body may have: Flower cuts what is large into pieces of 5 MiB; and all that arrive at a time
-LARGEST, TOGETHER = 64 * 2**20, 2**30
-TOO_LARGE, NOT_FOUND = 413, 404
+#: bytes that a body may have: objects come in pieces of 5 MiB; a list of them, and all else, is short, and is worked
+#: through while the database is locked
+OBJECTS, LARGEST_OBJECT, LARGEST = f"{FOR_NODES}push-object", 16 * 2**20, 2**17
+#: bytes of all bodies that arrive at a time; what is made of them takes some times more
+TOGETHER = 2**28
+NOT_FOUND, TOO_LARGE, FAILED = 404, 413, 500
+flowers_check = vars(sql_linkstate)["validate_message"]
 
 
-def may_pass(path: str, caller: str, called: str) -> bool:
-    """Whether a caller's address may ask for a path: for a node's always, for others from this machine."""
-    return path.startswith(FOR_NODES) or caller == called or ipaddress.ip_address(caller).is_loopback
+def is_here(caller: str, called: str) -> bool:
+    """Whether a caller is on this machine."""
+    return caller == called or ipaddress.ip_address(caller).is_loopback
+
+
+def largest(path: str) -> int:
+    """How many bytes may be sent to a path."""
+    return LARGEST_OBJECT if path == OBJECTS else LARGEST
 
 
 class Guarded:
@@ -46,9 +61,11 @@ class Guarded:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        elif not may_pass(scope["path"], scope["client"][0], scope["server"][0]):
+        elif is_here(scope["client"][0], scope["server"][0]):
+            await self.app(scope, receive, _answer(send, {FAILED: BUSY}))
+        elif not scope["path"].startswith(FOR_NODES):
             await _refuse(scope, send, NOT_FOUND)
-        elif (said := _length(scope)) > LARGEST:
+        elif (said := _length(scope)) > largest(scope["path"]):
             await _refuse(scope, send, TOO_LARGE)
         elif self.arriving + said > self.together:
             await _refuse(scope, send, BUSY)
@@ -56,7 +73,8 @@ class Guarded:
             await self._pass(scope, receive, send)
 
     async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
-        heard = 0
+        heard, most = 0, largest(scope["path"])
+        answers = {FAILED: BUSY}
 
         async def hear() -> Any:
             nonlocal heard
@@ -64,16 +82,25 @@ class Guarded:
             size = len(message.get("body", b""))
             heard, self.arriving = heard + size, self.arriving + size
             # A body that does not say how long it is may still be too long: it is heard no further.
-            return message if heard <= LARGEST and self.arriving <= self.together else {"type": "http.disconnect"}
-
-        async def answer(message: Any) -> None:
-            failed = message["type"] == "http.response.start" and message["status"] == 500
-            await send(message | {"status": BUSY} if failed else message)
+            if heard > most:
+                answers[FAILED] = TOO_LARGE
+            return message if heard <= most and self.arriving <= self.together else {"type": "http.disconnect"}
 
         try:
-            await self.app(scope, hear, answer)
+            await self.app(scope, hear, _answer(send, answers))
         finally:
             self.arriving -= heard
+
+
+def _answer(send: Any, instead: dict[int, int]) -> Any:
+    """Send what an application answers, with another status for some."""
+
+    async def answer(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = message | {"status": instead.get(message["status"], message["status"])}
+        await send(message)
+
+    return answer
 
 
 def _length(scope: Any) -> int:
@@ -88,7 +115,15 @@ async def _refuse(scope: Any, send: Any, status: int) -> None:
         await send({"type": "http.response.body", "body": b""})
 
 
+def with_times(message: Message, is_reply_message: bool) -> list[str]:
+    """What is wrong with a message: what Flower finds, and times that are no numbers."""
+    told = message.metadata
+    known = math.isfinite(told.created_at) and math.isfinite(told.ttl)
+    return [*flowers_check(message, is_reply_message), *([] if known else ["`metadata` has times that are no numbers"])]
+
+
 def main() -> None:
+    vars(sql_linkstate)["validate_message"] = with_times
     config = _parse_superlink_lifespan_config()
     uvicorn.run(
         Guarded(create_app(config, SuperLinkLifespan)),

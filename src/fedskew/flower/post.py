@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import starmap
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -64,13 +63,19 @@ class Post:
         self._overdue: dict[str, int] = {}
 
     def meet(self) -> Kind:
-        """Wait for a quorum; all must have data of the kind that most of these have, not of whoever came first."""
-        began, said = time.monotonic(), dict[int, Kind]()
-        while len(said) < self._quorum(self.clients):
+        """Wait until a quorum have data of one kind, whoever came first: all must have that."""
+        began, need = time.monotonic(), self._quorum(self.clients)
+        kinds = Counter[Kind]()
+        while max(kinds.values(), default=0) < need:
             time.sleep(pause(time.monotonic() - began))
             self._look()
-            said = dict(starmap(self._claim, self._claims.items()))
-        self.kind = Counter(said[client] for client in sorted(said)).most_common(1)[0][0]
+            said = dict(self._claim(*each) for each in self._claims.items())
+            if len(said) != kinds.total():
+                log.info(
+                    "%d of %d sites are here; %d with data of one kind are waited for", len(said), self.clients, need
+                )
+            kinds = Counter(said.values())
+        self.kind = kinds.most_common(1)[0][0]
         return self.kind
 
     def exchange(

@@ -32,8 +32,8 @@ from fedskew.work.validate import Inspector
 log = logging.getLogger("fedskew")
 
 RUN_ID, RULES = "run_id", "rules.json"
-#: what changes numbers, and not only who is waited for
-LASTING = ("own_data", "mean", "std", "score")
+#: rules that change numbers, and not only for whom one waits
+LASTING = ("own_data", "mean", "std", "score", "max_norm")
 STAND_IN = "stand-in.safetensors"
 #: test samples of one site: sums over sites must not wrap around
 MOST_SCORED = 2**40
@@ -107,15 +107,17 @@ def federate(
     progress: Progress | None = None,
 ) -> Result:
     """Run a federation to its end; if `out` holds a part of this run, go on from there to the same weights."""
+    begun = (out / run_folder.CONFIG).exists()
+    if begun and experiment.begun(out, config.rounds) != config:
+        raise UserError(f"'{out}' holds a run with another configuration; choose another 'out'")
+    if begun:
+        _check_rules(out, rules)
     post = Post(grid, config.partition.clients, rules, len(sites.class_names(config)) or None)
     given = sites.at_server(config, rules, source, post.meet)
     given = replace(given, engine=lambda site: Federated(site, post, rules, out))
-    if not (out / run_folder.CONFIG).exists():
-        return experiment.run(config, out, given=given, progress=progress)
-    if experiment.begun(out, config.rounds) != config:
-        raise UserError(f"'{out}' holds a run with another configuration; choose another 'out'")
-    _check_rules(out, rules)
-    return experiment.resume(out, given=given, progress=progress, rounds=config.rounds)
+    if begun:
+        return experiment.resume(out, given=given, progress=progress, rounds=config.rounds)
+    return experiment.run(config, out, given=given, progress=progress)
 
 
 def _run_id(out: Path) -> str:

@@ -11,8 +11,10 @@ from statistics import fmean, pstdev
 from results import Entry
 
 from fedskew import record
+from fedskew.detection.judge import Options
 from fedskew.report import tables
 from fedskew.report.detection import doors
+from fedskew.report.numbers import difference
 from fedskew.reproduce import published, sheet
 from fedskew.reproduce.catalogue import Cell
 from fedskew.reproduce.measure import Measured
@@ -21,6 +23,8 @@ from fedskew.reproduce.measure import Measured
 EQUAL = 3.0
 #: As near to the printed number as this, in points, counts as reached.
 NEAR = 1.0
+
+SIMULATIONS = Options().simulations
 
 #: The score that a table shows.
 SCORES = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
@@ -109,17 +113,25 @@ def order(entry: Entry, rows: Sequence[Row]) -> Iterator[str]:
     numbers = sheet.numbers(entry.preset, [_best(row, set(row.seeds)) for row in whole])
     compared = [n for n in numbers if n.difference is not None and n.is_comparable]
     if entry.scale == "paper" and compared:
+        seeds = {
+            row.cell.row: f"{len(row.seeds)} of {entry.seeds} seeds" for row in whole if len(row.seeds) < entry.seeds
+        }
         missed = {n.row: n.difference for n in compared if n.difference is not None and n.difference < -NEAR}
-        reached = [n.row for n in compared if n.row not in missed]
+        reached = [n.row + (f" ({seeds[n.row]})" if n.row in seeds else "") for n in compared if n.row not in missed]
+        gaps = [f"{row} ({', '.join([f'{gap:+.2f}', *[seeds[row]] * (row in seeds)])})" for row, gap in missed.items()]
         yield f"Reached, if {NEAR:g} point below the printed number is near enough: {', '.join(reached) or 'none'}."
-        yield f"Not reached: {', '.join(f'{row} ({gap:+.2f})' for row, gap in missed.items()) or 'none'}."
-    # seeds draw partitions too: methods are in order on those that all have
-    common = set.intersection(*(set(row.seeds) for row in whole)) if whole else set()
+        yield f"Not reached: {', '.join(gaps) or 'none'}."
+    common, said = shared_seeds(whole)
     if common:
         ordered = sheet.orders(sheet.numbers(entry.preset, [_best(row, common) for row in whole]))
-        seeds = f" (seed{'s' * (len(common) > 1)} {', '.join(map(str, sorted(common)))})"
-        said = seeds if any(len(row.seeds) > len(common) for row in whole) else ""
         yield from (f"{sentence}{said}." for sentence in ordered)
+
+
+def shared_seeds(rows: Sequence[Row]) -> tuple[set[int], str]:
+    """Seeds draw partitions too, so methods are compared on those that all have; how to say so if some have more."""
+    common = set.intersection(*(set(row.seeds) for row in rows)) if rows else set()
+    named = f" (seed{'s' * (len(common) > 1)} {', '.join(map(str, sorted(common)))})"
+    return common, named if any(len(row.seeds) > len(common) for row in rows) else ""
 
 
 def _best(row: Row, seeds: set[int]) -> Measured:
@@ -135,43 +147,42 @@ def apart(rows: Sequence[Row], key: str) -> Iterator[str]:
     own = next((name for name in ("fednoro", "kl+daagg") if name in last), None)
     if own is None or len(last) < 2:
         return
-    common = {name: last[own].keys() & seeds.keys() for name, seeds in last.items() if name != own}
-    pairs = {name: [last[own][n] - last[name][n] for n in sorted(seeds)] for name, seeds in common.items() if seeds}
-    gaps = {name: fmean(each) for name, each in pairs.items()}
-    above = [f"{name} ({gap:+.2f})" for name, gap in gaps.items() if gap >= EQUAL]
-    below = [f"{name} ({gap:+.2f})" for name, gap in gaps.items() if gap <= -EQUAL]
-    equal = [f"{name} ({gap:+.2f}{_always(pairs[name])})" for name, gap in gaps.items() if abs(gap) < EQUAL]
-    yield f"By the mean of the last 10 rounds, {own} is above: {', '.join(above) or 'none'}."
-    yield f"It is below: {', '.join(below) or 'none'}."
-    yield f"Closer than {EQUAL:g} points, which is not called a difference: {', '.join(equal) or 'none'}."
-
-
-def _always(differences: Sequence[float]) -> str:
-    if len(differences) < 2 or min(differences) <= 0 <= max(differences):
-        return ""
-    return f", {'above' if differences[0] > 0 else 'below'} with each seed"
+    gaps = {name: gap for name in last if name != own and (gap := difference(last[own], last[name])) is not None}
+    told: dict[str, list[str]] = {"above": [], "below": [], "chance": [], "equal": []}
+    for name, gap in gaps.items():
+        between = "" if gap.interval is None else f", 95 % from {gap.interval[0]:+.2f} to {gap.interval[1]:+.2f}"
+        large = "chance" if gap.interval is not None and not gap.clear else "above" if gap.mean > 0 else "below"
+        told["equal" if abs(gap.mean) < EQUAL else large].append(f"{name} ({gap.mean:+.2f}{between})")
+    yield f"By the mean of the last 10 rounds, {own} is above: {', '.join(told['above']) or 'none'}."
+    yield f"It is below: {', '.join(told['below']) or 'none'}."
+    if told["chance"]:
+        yield f"Student's interval over the seeds holds zero, so this may be chance: {', '.join(told['chance'])}."
+    yield f"Closer than {EQUAL:g} points, which is not called a difference: {', '.join(told['equal']) or 'none'}."
 
 
 def clients_table(rows: Sequence[Row]) -> str:
     """Client models after their local work, where they were scored: mean over seeds, clients and the last rounds."""
-    body = []
-    for row in rows:
-        if all(run.rounds[-1].get("client_all") is not None for run in row.runs):
-            shares = [_late(row, f"client_{group}") for group in tables.GROUPS]
-            drift = _late(row, "drift_diversity")
-            shown = ["–" if share is None else f"{100 * share:.2f}" for share in shares]
-            body.append([row.name, *shown, "–" if drift is None else f"{drift:.2f}"])
-    if not body:
+    scored = [row for row in rows if all(run.rounds[-1].get("client_all") is not None for run in row.runs)]
+    common, named = shared_seeds(scored)
+    if not common:
         return ""
+    body = []
+    for row in scored:
+        shares = [_late(row, f"client_{group}", common) for group in tables.GROUPS]
+        drift = _late(row, "drift_diversity", common)
+        shown = ["–" if share is None else f"{100 * share:.2f}" for share in shares]
+        body.append([row.name, *shown, "–" if drift is None else f"{drift:.2f}"])
     said = (
         "Client models right after their local work, on the classes they have most of, little of and none of (mean "
-        "over clients and the last ten rounds), and how differently they drifted (FedVLS Eq. 7):"
+        "over the clients that have such classes, each counting alike, and the last ten rounds), and how differently "
+        f"they drifted (FedVLS Eq. 7){named}:"
     )
     return f"{said}\n\n{tables.markdown(['method', *tables.GROUPS, 'drift diversity'], body)}"
 
 
-def _late(row: Row, key: str) -> float | None:
-    found = [[line[key] for line in run.rounds[-10:] if line.get(key) is not None] for run in row.runs]
+def _late(row: Row, key: str, seeds: set[int]) -> float | None:
+    runs = [run for seed, run in zip(row.seeds, row.runs, strict=True) if seed in seeds]
+    found = [[line[key] for line in run.rounds[-10:] if line.get(key) is not None] for run in runs]
     return fmean(map(fmean, found)) if all(found) else None
 
 
@@ -191,7 +202,8 @@ def detections_table(rows: Sequence[Row]) -> str:
         p = "–" if judged["p_value"] is None else f"{judged['p_value']:.3f}"
         body.append([str(seed), judged["verdict"], p, _clients(found["noisy"]), _clients(truth), same])
     heading = ["seed", "verdict", "p", "found noisy", "truly noisy", "same weights as fedla"]
-    return f"Detection by fednoro:\n\n{tables.markdown(heading, body)}"
+    least = f"p, from {SIMULATIONS} simulations, is {1 / (SIMULATIONS + 1):g} at least"
+    return f"Detection by fednoro ({least}):\n\n{tables.markdown(heading, body)}"
 
 
 def _clients(numbers: Sequence[int]) -> str:

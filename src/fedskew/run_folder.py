@@ -27,6 +27,9 @@ OURS = (
     "soft-labels-*.safetensors",
     "tensorboard",
     "mlflow-run.txt",
+    "run_id",
+    "rules.json",
+    "stand-in.safetensors",
     CONFIG,
 )
 

@@ -28,8 +28,8 @@ def lines(accuracies: list[float | None], **extra: Any) -> list[dict[str, Any]]:
     ]
 
 
-def run(accuracies: list[float | None], **extra: Any) -> record.Run:
-    return record.Run(header("fedavg", 0), lines(accuracies, **extra))
+def run(accuracies: list[float | None], seed: int = 0, **extra: Any) -> record.Run:
+    return record.Run(header("fedavg", seed), lines(accuracies, **extra))
 
 
 def header(method: str, seed: int, alpha: float = 0.5, rounds: int = 3) -> dict[str, Any]:

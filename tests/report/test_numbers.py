@@ -91,10 +91,10 @@ def test_the_winner_by_best_need_not_be_the_winner_by_last(tmp_path: Path) -> No
     (best,), (last,) = found.leaders("best"), found.leaders("last")
     assert (best.name, last.name) == ("early", "late")
     assert verdict.says(found, "best").startswith(
-        "By best accuracy early wins with 90.00 %; next is late, 10.00 points below"
+        "By best accuracy early has the highest mean, 90.00 %; next is late, 10.00 points below"
     )
     assert verdict.says(found, "last").startswith(
-        "By last accuracy late wins with 80.00 %; next is early, 70.00 points below"
+        "By last accuracy late has the highest mean, 80.00 %; next is early, 70.00 points below"
     )
     assert found.standings[1].behind["best"] == numbers.Difference(pytest.approx(-0.1), 1, None)
 
@@ -108,9 +108,15 @@ def test_few_seeds_allow_no_test(tmp_path: Path, seeds: int, both: str) -> None:
 def test_three_seeds_tell_chance_from_more(tmp_path: Path) -> None:
     # 25 points at each seed: certain. 24, 25, 26 points: 25 +- 4.302653 * 1 / sqrt(3) = 22.52 to 27.48
     sure = task(tmp_path / "sure", one=[0.50, 0.50, 0.50], two=[0.74, 0.75, 0.76])
+    assert verdict.says(sure, "best").startswith(
+        "By best accuracy two wins with 75.00 %; next is one, 25.00 points below"
+    )
+    assert cells(verdict.standings(sure).rows[0])[3] == "wins"
     assert verdict.says(sure, "best").endswith("The 95 % interval of the lead, +22.52 to +27.48, leaves out zero.")
     # 1, -1, 3 points: mean 1, deviation 2: 1 +- 4.302653 * 2 / sqrt(3) = -3.97 to 5.97
     unsure = task(tmp_path / "unsure", one=[0.50, 0.50, 0.50], two=[0.51, 0.49, 0.53])
+    assert verdict.says(unsure, "best").startswith("By best accuracy two has the highest mean, 51.00 %; next is one")
+    assert cells(verdict.standings(unsure).rows[0])[3] == "highest mean"
     assert verdict.says(unsure, "best").endswith(
         "The 95 % interval of the lead, −3.97 to +5.97, does not leave out zero, so this may be chance."
     )
@@ -199,9 +205,9 @@ def test_where_classes_are_scored_unequally_balanced_accuracy_has_its_own_winner
     fakes.write(tmp_path / "fair", [0.55, 0.5], method="fair", balanced_accuracy=0.425)
     (found,) = numbers.tasks(runs.read([tmp_path]))
     assert found.measures == ["best", "last", "best balanced", "last balanced"]
-    assert verdict.says(found, "best").startswith("By best accuracy plain wins with 70.00 %")
+    assert verdict.says(found, "best").startswith("By best accuracy plain has the highest mean, 70.00 %")
     assert verdict.says(found, "best balanced").startswith(
-        "By best balanced accuracy fair wins with 42.50 %; next is plain, 22.50 points below"
+        "By best balanced accuracy fair has the highest mean, 42.50 %; next is plain, 22.50 points below"
     )
     assert "counts every class alike" in verdict.standings(found).note
     for table in (verdict.standings(found), panels.costs(found)):

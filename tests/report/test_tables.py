@@ -12,8 +12,9 @@ def test_a_comparison_has_means_and_population_deviations_over_seeds() -> None:
     # best: (0.5 + 0.75) / 2 and |0.5 - 0.75| / 2; last: (0.5 + 0.25) / 2 and |0.5 - 0.25| / 2
     assert (first["best"], first["best_std"]) == (0.625, 0.125)
     assert (first["last"], first["last_std"]) == (0.375, 0.125)
-    assert (second["best"], second["best_std"]) == (0.375, 0.0)
+    assert (second["best"], second["best_std"]) == (0.375, None)
     assert first["seconds"] == 1.0
+    assert [line[2] for line in tables.comparison_cells([first, second])[1]] == ["62.50 ± 12.50", "37.50"]
 
 
 def test_rounds_are_counted_to_the_first_methods_end_unless_a_target_is_given() -> None:

@@ -26,13 +26,13 @@ def cut(tmp_path: Path) -> numbers.Task:
 def test_a_seed_that_is_not_finished_is_left_out_of_who_wins(cut: numbers.Task) -> None:
     # with its third seed, two would have (0.6 + 0.6 + 0.2) / 3 = 0.47 and lose
     assert verdict.says(cut, "best") == (
-        "By best accuracy two wins with 60.00 %; next is one, 10.00 points below on the 2 seeds that both have. "
-        "No test is possible below three common seeds."
+        "By best accuracy two has the highest mean, 60.00 %; next is one, 10.00 points below on the 2 seeds that both "
+        "have. No test is possible below three common seeds."
     )
     assert verdict.cautions(cut) == ["Not finished: two, seed 2 (after 2 of 3 rounds, left out here)."]
     first, _ = verdict.standings(cut).rows
     # 0.5, which one ends with, is reached in round 3 by both seeds of two that count
-    assert cells(first) == ["two", "2 of 3", "60.00 ± 0.00", "wins", "60.00 ± 0.00", "wins", "3 / 3"]
+    assert cells(first) == ["two", "2 of 3", "60.00 ± 0.00", "highest mean", "60.00 ± 0.00", "highest mean", "3 / 3"]
 
 
 def test_it_is_left_out_of_other_means_too_but_not_of_costs_and_curves(cut: numbers.Task) -> None:

@@ -33,6 +33,14 @@ def test_a_stage_of_few_steps_costs_less() -> None:
     assert costs.steps(config) == pytest.approx(50 * 10 * (50000 / 64 + 5) + 1000 * 30 + 1050 * 10000 / 64 / 3)
 
 
+def test_the_update_of_one_client_costs_what_that_client_does() -> None:
+    cell = find("fedvls/table12")[0][0].cells("small", ["fedavg"])[0]
+    assert cell.client == 0
+    # table 7's client 0 has 3310 + 3 + 4 + 4992 + 13 + 2 images; one epoch, and half a batch more; one model is scored
+    held = sum(facts.counts(cell.config)[0].tolist())
+    assert costs.steps(cell.config, cell.client) == pytest.approx(held / 64 + 0.5 + 10000 / 64 / 3)
+
+
 def test_annotators_and_stages_beside_the_rounds_are_counted() -> None:
     preset = find("fednoro/table1/ham10000-rho0.4-eta0.5-0.7")[0][0]
     cells = {cell.row: cell.config for cell in preset.cells("paper")}
@@ -54,7 +62,8 @@ def test_every_step_has_a_stored_time() -> None:
 
 def test_no_small_cell_takes_more_than_fifteen_minutes_on_two_cores() -> None:
     for preset in presets().values():
-        for cell in preset.cells("small"):
+        cells = preset.cells("small")
+        for cell in [*cells, *(cell.start for cell in cells if cell.start is not None)]:
             taken = costs.STORED[costs.key(cell.config)] * costs.steps(cell.config) / 2
             assert taken <= 15 * MINUTES, (preset.id, cell.row, cell.column, taken / MINUTES)
 
@@ -72,7 +81,7 @@ def test_a_damaged_file_of_times_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "times.json"
     path.write_text("{")
     config = find("fedlmd/table1/cifar10-lda-0.05")[0][0].cells("smoke")[0].config
-    found = costs.seconds([config, config], costs.Clock(path))
+    found = costs.seconds([(config, None), (config, None)], costs.Clock(path))
     assert found is not None and not found[1]
 
 

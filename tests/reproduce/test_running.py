@@ -367,7 +367,8 @@ def test_the_run_that_others_begin_with_is_in_the_estimate(tmp_path: Path) -> No
     updates = preset_of("fedvls/table12").cells("small")
     clock = costs.Clock(tmp_path / "none.json")
     assert updates[0].start is not None and updates[0].start.config.rounds == 5
-    six, one_more = (costs.seconds(c, clock) for c in ([u.config for u in updates], [updates[0].start.config]))
+    alone, start = [(update.config, update.client) for update in updates], updates[0].start.config
+    six, one_more = (costs.seconds(runs, clock) for runs in (alone, [(start, None)]))
     assert six is not None and one_more is not None
     assert listed["runs"] == 6 and listed["seconds"] == pytest.approx(six[0] + one_more[0])
 

@@ -154,8 +154,8 @@ def _list(
     rows: list[dict[str, Any]] = []
     for preset, groups in runs:
         cells = [cell for group in groups for cell in group]
-        starts = {shelf.place(cell.start): cell.start.config for cell in cells if cell.start is not None}
-        found = costs.seconds([*(cell.config for cell in cells), *starts.values()], clock)
+        starts = {shelf.place(cell.start): cell.start for cell in cells if cell.start is not None}
+        found = costs.seconds([(cell.config, cell.client) for cell in (*cells, *starts.values())], clock)
         rows.append(
             {
                 "id": preset.id,
@@ -192,6 +192,10 @@ def _list(
 
     asked = f"--scale {scale}" + ("" if precision is None else f" --precision {precision}")
     click.echo(f"Runs and estimates are those of {asked}, on all {cpu_count()} cores of this machine.")
+    places = ", ".join(f"'{folder}'" for folder in (shelf.out, *shelf.records))
+    click.echo(
+        f"Done are those in {places}; --records names more folders, in a checkout of fedskew for example results."
+    )
     if precision not in (None, "float32"):
         click.echo("Step times are those of float32.")
     if not all(row["measured_here"] for row in rows):

@@ -241,10 +241,10 @@ class Task:
         return [each for _, each in sorted(found, key=lambda pair: -pair[0])]
 
     def won(self, measure: Measure) -> bool:
-        """Whether the highest mean is a win: the rounds are even, and on seeds that both have nobody is as good."""
+        """Whether the highest mean is a win: rounds are even, and all others clearly below on seeds that both have."""
         first = next(iter(self.leaders(measure)), None)
         others = [each for each in self.standings if each.mean(measure) > -math.inf and each is not first]
-        return self.even and all((gap := each.behind[measure]) and gap.mean < -EQUAL for each in others)
+        return self.even and all((gap := each.behind[measure]) and gap.clear and gap.mean < -EQUAL for each in others)
 
     @property
     def notes(self) -> list[str]:

@@ -43,6 +43,13 @@ def html(found: Mapping[str, Any]) -> str:
     )
 
 
+#: what is known of how the reproduced papers chose
+PAPERS = (
+    "The papers that fedskew reproduces name no validation data: as far as they say how they chose, they report the "
+    "best round on the test set, and FedLMD the best of a grid there."
+)
+
+
 def explanation(found: Mapping[str, Any]) -> str:
     """How the values were chosen, and what the last columns are."""
     budget = len(found["methods"][0]["trials"])
@@ -57,6 +64,7 @@ def explanation(found: Mapping[str, Any]) -> str:
             f"Each method's values are {chosen} on {held} (seeds {seeds}); {told}.",
             "Accuracies are means of the last ten rounds that were scored, or of all where there were fewer.",
             *(["The chosen trial's own score is the largest of several, and so too good."] if budget > 1 else []),
+            PAPERS,
             *_uneven(found["methods"]),
             *_failures(found["failed"]),
         ]

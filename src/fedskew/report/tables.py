@@ -50,7 +50,7 @@ def _row(runs: Sequence[Ran]) -> Row:
         "last10": [each["last10"] for each in summaries],
     }.items():
         row[name] = _mean(values)
-        row[f"{name}_std"] = spread(values)
+        row[f"{name}_std"] = spread(values) if len(runs) > 1 else None
     for group in GROUPS:
         row[group] = _mean(client_score(run, group) for run in runs)
     row["seconds"] = fmean(map(seconds, runs))
@@ -128,7 +128,7 @@ def comparison_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     several = any(row["seeds"] > 1 for row in rows)
 
     def scored(name: str) -> list[str]:
-        return [percent(row[name], row[f"{name}_std"] if several else None) for row in rows]
+        return [percent(row[name], row[f"{name}_std"]) for row in rows]
 
     columns = {"method": [row["method"] for row in rows]}
     if several:

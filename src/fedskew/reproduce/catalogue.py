@@ -16,6 +16,7 @@ from fedskew import config as configuration
 from fedskew.config import RunConfig
 from fedskew.errors import UserError, nearest
 from fedskew.methods import registry
+from fedskew.reproduce import facts
 from fedskew.reproduce.schema import STILL, Asked, File, Hyper, Scale, Settings, Shows, Start, Sweep
 
 FILES = ("fedlmd", "fedvls", "fednoro")
@@ -47,8 +48,9 @@ class Cell:
 
     @property
     def stands_in(self) -> bool:
-        """Whether the data are others than the paper's."""
-        return self.config.data.name != self.printed.data.name
+        """Whether the data are others than the paper's, or not all of them."""
+        ours, theirs = self.config, self.printed
+        return ours.data.name != theirs.data.name or facts.of(ours) != facts.of(theirs)
 
     def seeded(self, number: int) -> Cell:
         """The same with another seed; what it starts from has that seed too."""

@@ -104,14 +104,16 @@ def measured(config: RunConfig, repeats: int = 3) -> float:
     return median(taken[1:])  # the first one also allocates
 
 
-def steps(config: RunConfig) -> float:
+def steps(config: RunConfig, client: int | None = None) -> float:
     """Steps of FedAvg that a run costs: training with the method's passes, and a forward pass over the test data.
 
-    Stages beside the counted rounds and annotators are among them.
+    Stages beside the counted rounds and annotators are among them. With `client`, only that one is there.
     """
-    known, local, clients = facts.of(config), config.local, config.partition.clients
+    known, local = facts.of(config), config.local
+    clients = config.partition.clients if client is None else 1
     asked = config.per_round or clients
-    everybody = local.epochs * (known.train / local.batch + clients / 2)
+    samples = known.train if client is None else int(facts.counts(config)[client].sum())
+    everybody = local.epochs * (samples / local.batch + clients / 2)
     a_round = everybody * asked / clients
     training, left, beside = 0.0, config.rounds, 0
     for stage in registry.build(config.method).stages:
@@ -139,13 +141,13 @@ def _annotating(config: RunConfig) -> float:
     return noise.annotator.epochs * share * ((learned + 1 / 3) * samples + clients / 2)
 
 
-def seconds(configs: Iterable[RunConfig], clock: Clock) -> tuple[float, bool] | None:
-    """Of all runs on all cores, and whether every step was measured here; None where a step time is unknown."""
+def seconds(runs: Iterable[tuple[RunConfig, int | None]], clock: Clock) -> tuple[float, bool] | None:
+    """Of runs, some of a single client, on all cores; whether all steps were measured here; None if one is unknown."""
     total, here = 0.0, True
-    for config in configs:
+    for config, client in runs:
         found = clock.step(config)
         if found is None:
             return None
-        total += found[0] * steps(config)
+        total += found[0] * steps(config, client)
         here &= found[1]
     return total / cpu_count(), here

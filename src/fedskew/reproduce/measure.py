@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -71,8 +71,8 @@ def _accuracy(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
             "last": [_percent(record.summary(run.rounds)["last"]) for run in each.runs],
         }
         if (plain := fedavg.get(each.cell.column)) is not None:
-            pairs = zip(each.runs, plain.runs, strict=False)
-            reached = [_reached(run, _best(other)) for run, other in pairs]
+            targets = {run.header["config"]["seed"]: _best(run) for run in plain.runs}
+            reached = [_reached(run, targets.get(run.header["config"]["seed"])) for run in each.runs]
             values["speedup"] = [_speedup(number, plain.cell.config.rounds, each.cell.row) for number in reached]
             values["reached"] = [None if number is None else float(number) for number in reached]
         lines.append(_line(each, values))
@@ -173,15 +173,8 @@ def _domains(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     for each in ran:
         scores = [_domain_scores(each.cell, folder) for folder in each.folders]
         for name in scores[0]:
-            line = _line(each, {"accuracy": [_percent(score[name]) for score in scores]}, name)
-            # a mean over other domains is another number
-            lines.append(replace(line, stands_in=True) if name == "mean" and _other_domains(each.cell) else line)
+            lines.append(_line(each, {"accuracy": [_percent(score[name]) for score in scores]}, name))
     return lines
-
-
-def _other_domains(cell: Cell) -> bool:
-    ours, printed = (config.data.options.get("domains") for config in (cell.config, cell.printed))
-    return cell.stands_in or ours != printed
 
 
 def _domain_scores(cell: Cell, folder: Path) -> dict[str, float]:

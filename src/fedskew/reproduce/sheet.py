@@ -102,17 +102,23 @@ def orders(found: Sequence[Number]) -> list[str]:
             continue
         sign = 1 if measure in _SMALLER else -1
         height = {row: sign * (each.ours or 0.0) for row, each in ranked.items()}
-        ours = [" = ".join(rows) for _, rows in groupby(sorted(ranked, key=height.__getitem__), height.__getitem__)]
-        sentences.append(f"{column}, ours from best to worst: {', '.join(ours)}")
+        sentences.append(f"{column}, ours from best to worst: {_in_order(height)}")
         known = [row for row in ranked if ranked[row].is_comparable]
-        theirs = sorted(known, key=lambda row: sign * (ranked[row].printed or 0.0))
+        printed = {row: sign * (ranked[row].printed or 0.0) for row in known}
+        theirs = sorted(known, key=printed.__getitem__)
         if len(theirs) > 1:
             pairs = [(a, b) for a, b in combinations(theirs, 2) if ranked[a].printed != ranked[b].printed]
             turned = [f"{b} over {a}" for a, b in pairs if height[b] < height[a]]
             last = f"of {len(pairs)} pairs {len(turned)} are turned round"
             last += f": {', '.join(turned)}" if turned else ""
-            sentences.append(f"{column}, as printed: {', '.join(theirs)}; {last}")
+            sentences.append(f"{column}, as printed: {_in_order(printed)}; {last}")
     return sentences
+
+
+def _in_order(height: Mapping[str, float]) -> str:
+    """Rows from the lowest to the highest; equals are joined."""
+    ranked = groupby(sorted(height, key=height.__getitem__), height.__getitem__)
+    return ", ".join(" = ".join(rows) for _, rows in ranked)
 
 
 def substitutions(cells: Sequence[Cell]) -> list[str]:

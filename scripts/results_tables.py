@@ -113,14 +113,15 @@ def order(entry: Entry, rows: Sequence[Row]) -> Iterator[str]:
     numbers = sheet.numbers(entry.preset, [_best(row, set(row.seeds)) for row in whole])
     compared = [n for n in numbers if n.difference is not None and n.is_comparable]
     if entry.scale == "paper" and compared:
-        seeds = {
+        few = {
             row.cell.row: f"{len(row.seeds)} of {entry.seeds} seeds" for row in whole if len(row.seeds) < entry.seeds
         }
-        missed = {n.row: n.difference for n in compared if n.difference is not None and n.difference < -NEAR}
-        reached = [n.row + (f" ({seeds[n.row]})" if n.row in seeds else "") for n in compared if n.row not in missed]
-        gaps = [f"{row} ({', '.join([f'{gap:+.2f}', *[seeds[row]] * (row in seeds)])})" for row, gap in missed.items()]
+        gaps = {n.row: [f"{n.difference:+.2f}"] if (n.difference or 0) < -NEAR else [] for n in compared}
+        told = {row: ", ".join([*gap, *filter(None, [few.get(row)])]) for row, gap in gaps.items()}
+        named = {row: f"{row} ({told[row]})" if told[row] else row for row in gaps}
+        reached, missed = ([named[row] for row, gap in gaps.items() if bool(gap) == below] for below in (False, True))
         yield f"Reached, if {NEAR:g} point below the printed number is near enough: {', '.join(reached) or 'none'}."
-        yield f"Not reached: {', '.join(gaps) or 'none'}."
+        yield f"Not reached: {', '.join(missed) or 'none'}."
     common, said = shared_seeds(whole)
     if common:
         ordered = sheet.orders(sheet.numbers(entry.preset, [_best(row, common) for row in whole]))

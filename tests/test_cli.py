@@ -333,6 +333,9 @@ def test_a_report_does_not_replace_a_file_of_a_run() -> None:
         assert f"'mine/{name}' is a file of a run" in said
     assert Path("mine/record.jsonl").read_bytes() == before
     succeed("report", "mine", "-o", "mine/report.csv")
+    said = complaint("report", "mine", "-o", "mine/report.html", "--format", "csv")
+    assert "'mine/report.html' ends like html, and --format says csv; say one of them" in said
+    assert not Path("mine/report.html").exists()
 
 
 # ---- progress -------------------------------------------------------------------------------------------------------

@@ -239,6 +239,15 @@ def test_check_warns_of_a_class_with_one_sample_and_of_one_class_only(tmp_path: 
     assert "beware" not in succeed("check", image_folder(tmp_path / "fine", cat=9, dog=9))
 
 
+def test_check_warns_of_numbers_that_are_too_large_to_train_on(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    for scale in (1, 10_000):
+        rows = (f"{'ab'[n % 2]},{n / 10},{scale * n}" for n in range(20))
+        path.write_text("label,one,two\n" + "\n".join(rows) + "\n")
+        warned = "number 2 of a sample is up to 1" in succeed("check", path)
+        assert warned == (scale > 1)
+
+
 def test_check_and_show_leave_out_bad_images_when_asked_to(tmp_path: Path) -> None:
     mine = image_folder(tmp_path / "mine", cat=9, dog=9)
     (mine / "dog/torn.png").write_bytes(b"no image")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew import config
+from fedskew import config, resolve
 from fedskew.config import PARTITION_NEEDS, Partition, PartitionName, RunConfig
 from fedskew.errors import UserError
 
@@ -278,3 +278,11 @@ def test_every_partition_name_has_its_need() -> None:
 def test_config_and_record_do_without_torch() -> None:
     program = "import sys, fedskew.config, fedskew.record; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_streams_of_others_have_the_seeds_that_numpy_takes(seed: int) -> None:
+    replayed = Partition(name="sharding", s=2, legacy=True)
+    with pytest.raises(UserError, match=f"partition.legacy is true, and the seed {seed}; numpy's are from 0"):
+        resolve.partition_options(replayed, seed)
+    assert resolve.partition_options(replayed, 2**32 - 1) == {"s": 2, "legacy": True}

@@ -113,6 +113,11 @@ def test_the_model_of_fedvls_is_below_that_of_fedavg_but_its_clients_know_more_o
     assert vacant["fedvls"] > vacant["fedavg"] + 0.2
 
 
+@pytest.mark.parametrize("seed", [2, 3])
+def test_fedmr_does_not_leave_the_level_of_guessing(seed: int) -> None:
+    assert best(mnist("fedmr", seed)) < 15
+
+
 def test_what_the_test_on_the_pool_adds() -> None:
     printed = {0.5: {"fedavg": 98.96, "fedvls": 99.23}, 0.05: {"fedavg": 94.77, "fedvls": 95.56}}
     pool = {

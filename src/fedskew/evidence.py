@@ -44,6 +44,7 @@ def header(config: RunConfig, site: Site, source: Source, spec: Spec) -> dict[st
         "command": _command(config),
         "method": site.plan.method.expression,
         "card": site.plan.method.card.title,
+        "stages": [", ".join(entry.name for entry in stage.entries) for stage in site.plan.method.stages],
         "model": {
             "name": spec.name,
             "args": spec.args,

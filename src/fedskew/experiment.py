@@ -95,14 +95,14 @@ class Result:
 def shards_for(config: RunConfig, source: sources.Source) -> shards.Shards:
     """Who holds what."""
     wanted = config.partition
-    options = resolve.partition_options(wanted)
+    seed = config.seed if wanted.seed is None else wanted.seed
+    options = resolve.partition_options(wanted, seed)
     if wanted.name == "natural":
         if source.sites is None:
             raise UserError(f"partition 'natural': data set '{source.name}' has no sites; name another partition")
         options["sites"] = source.sites.numpy()
     if source.groups is not None:
         options["groups"] = source.groups.numpy()
-    seed = config.seed if wanted.seed is None else wanted.seed
     parts = partitions.partition(source.train.y.numpy(), source.classes, wanted.clients, wanted.name, seed, **options)
     return shards.make(source, parts)
 

@@ -23,8 +23,8 @@ from fedskew.sections import Noise
 from fedskew.types import Spec, Tree
 
 
-def partition_options(wanted: Partition) -> dict[str, Any]:
-    """What a partition is given beside labels, clients and a seed."""
+def partition_options(wanted: Partition, seed: int) -> dict[str, Any]:
+    """What a partition is given beside labels, clients and its seed."""
     needed = PARTITION_NEEDS[wanted.name]
     options: dict[str, Any] = {} if needed is None else {needed: getattr(wanted, needed)}
     if wanted.name == "explicit":
@@ -36,6 +36,8 @@ def partition_options(wanted: Partition) -> dict[str, Any]:
     more = {"dirichlet": ("min_size",), "quantity": ("paired", "upper"), "bernoulli_dirichlet": ("p", "min_size")}
     options |= {key: getattr(wanted, key) for key in more.get(wanted.name, ())}
     if wanted.legacy:
+        if not 0 <= seed < 2**32:
+            raise UserError(f"partition.legacy is true, and the seed {seed}; numpy's are from 0 to 2**32 - 1")
         options["legacy"] = True
     return options
 

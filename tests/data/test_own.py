@@ -317,6 +317,11 @@ class TestArrays:
         [
             ({"x_test": None}, "has no array 'x_test'; it must hold x_train, y_train, x_test, y_test"),
             ({"y_train": np.array([0, 2, 0, 2, 0, 2])}, "class '1' of data set 'a' is empty"),
+            (
+                {"sites_train": np.zeros(6)},
+                "has an array 'sites_train', which is not read; the sites of training samples",
+            ),
+            ({"patient": np.zeros(6)}, "has an array 'patient', which is not read"),
             ({"site_train": np.array([0, 1])}, r"sites \[2\] for 6 training samples"),
             ({"site_train": np.array([0, 0, 0, 0, 0, 1])}, "site '1' has 1 training samples"),
             ({"y_train": np.array([0, 1, 0, 1, 0, 1], object)}, "no .npz file of plain arrays"),

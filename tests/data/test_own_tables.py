@@ -127,6 +127,14 @@ class TestPlaces:
         ("Label,a", "has a column 'Label'; did you mean 'label'"),
         ("label,a,Site", "has a column 'Site'; did you mean 'site'"),
         ("label,a,PATIENT", "has a column 'PATIENT'; did you mean 'patient'"),
+        (
+            "label,a,Patient_ID",
+            "has a column 'Patient_ID', which is not read as a patient; call it 'patient', or leave it out",
+        ),
+        (
+            "label,hospital,path",
+            "has a column 'hospital', which is not read as a site; call it 'site', or leave it out",
+        ),
         ("lable,a", "has no column 'label'; did you mean 'lable'"),
         ("label;a;site", r"seems to be separated by ';'; save it with commas"),
         ("label\ta", "seems to be separated by tabs; save it with commas"),

@@ -193,6 +193,8 @@ def test_what_is_assumed_is_named_with_its_value() -> None:
     assert preset.assumed("paper") == []  # teacher_from is what the figure is drawn over
     (preset, _), *_ = find("fedlmd/fig9/tau")
     assert preset.assumed("paper") == ["fedkd(beta=1.0)"]
+    (preset, _), *_ = find("fedvls/table16")  # a value that is the registry's own is said, too
+    assert preset.assumed("paper") == ["fedntd(tau=1.0)", "fedlmd(tau=1.0)"]
 
 
 def test_a_local_update_is_one_round_from_a_trained_model() -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fedskew.data.whereabouts import Found, Known
 
 MANY_CLASSES, WIDEST_BAR, FEW_NAMES = 60, 30, 12
+#: numbers so large that networks hardly learn from them as they are
+FAR = 1000.0
 
 _folder = click.option(
     "--data-dir", type=click.Path(path_type=Path), envvar="FEDSKEW_DATA", help="Folder of data; or set FEDSKEW_DATA."
@@ -224,6 +226,13 @@ def _doubts(source: Source) -> list[str]:
     if single := [name for name, count in zip(source.labels, counts, strict=True) if count == 1]:
         have = "classes have" if len(single) > 1 else "class has"
         found.append(f"{len(single):,} {have} a single training sample: {_few(single)}")
+    if source.train.x.ndim == 2 and source.train.x.is_floating_point():
+        largest = source.train.x.abs().amax(0)
+        if largest[far := int(largest.argmax())] > FAR:
+            found.append(
+                f"number {far + 1} of a sample is up to {largest[far]:g}; numbers are trained on as they are, so bring "
+                "all of them to a size of about 1 first"
+            )
     if again := whereabouts.repeated(source):
         found.append(f"{again:,} of {len(source.test):,} test samples are training samples, too")
     return found

@@ -35,6 +35,8 @@ def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
     if kind is None and ending not in page.FORMATS:
         known = ", ".join(f".{each}" for each in page.FORMATS)
         raise UserError(f"the ending of '{out}' says no format; it should be one of {known}, or name a --format")
+    if out and not printed and kind not in (None, ending) and ending in page.FORMATS:
+        raise UserError(f"'{out}' ends like {ending}, and --format says {kind}; say one of them")
     chosen = kind or ending
     path = out or Path(f"report.{chosen}")
     if not path.parent.is_dir():

@@ -80,7 +80,7 @@ def compare(
 ) -> None:
     """Train several methods on the same data over the same seeds, and print one table."""
     from fedskew import face
-    from fedskew.report import tables
+    from fedskew.report import shortfalls, tables
 
     config = face.configure(**asked)
     usual = Path("runs") / f"compare-{config.data.name}"
@@ -100,6 +100,9 @@ def compare(
         print_json(rows)
         return
     print_table(*tables.comparison_cells(rows))
+    for name, runs in done.results.items():
+        for told in shortfalls.together(runs):
+            click.echo(f"{name}: {told}.")
     click.echo(f"Written to {folder}; fedskew report {shlex.quote(str(folder))} makes a page of it.")
 
 
@@ -150,14 +153,15 @@ def repeatable(folder: Path) -> Iterator[None]:
 
 
 def _show(result: Result, as_json: bool) -> None:
-    from fedskew.report import tables
+    from fedskew.report import shortfalls, tables
 
     traffic, end = tables.traffic(result), result.end
     at = rounds_from_one(end)
     if as_json:
-        print_json({**{k: v for k, v in end.items() if k != "kind"}, **at, **traffic, "folder": str(result.folder)})
+        more = {**at, **traffic, "notes": shortfalls.of(result), "folder": str(result.folder)}
+        print_json({**{k: v for k, v in end.items() if k != "kind"}, **more})
         return
-    facts = _scores(result, at) | _left_out(result)
+    facts = _scores(result, at) | ({"note": "; ".join(told)} if (told := shortfalls.of(result)) else {})
     recall = tables.final_recall(result)
     if recall is not None:
         labels = result.header["data"]["labels"]
@@ -179,19 +183,6 @@ def _show(result: Result, as_json: bool) -> None:
         "folder": str(result.folder),
     }
     print_facts(facts)
-
-
-def _left_out(result: Result) -> dict[str, str]:
-    """The stages of a method that the run had too few rounds for."""
-    from fedskew.methods import registry
-
-    stages = registry.build(result.config.method).stages
-    reached = 1 + max((line["stage"] for line in result.rounds), default=len(stages))
-    if reached >= len(stages):
-        return {}
-    begins = ", ".join(entry.name for entry in stages[reached].entries)
-    opening = f", which begins with {begins}" if begins else ""
-    return {"stages": f"{reached} of {len(stages)}: there were too few --rounds for the next{opening}"}
 
 
 def _scores(result: Result, at: dict[str, int]) -> dict[str, str]:

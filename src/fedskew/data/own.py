@@ -247,6 +247,12 @@ def _from_file(path: Path, names: Sequence[str] | None) -> Source:
     missing = [key for key in _FOUR if key not in stored]
     if missing:
         raise UserError(f"'{path}' has no array '{missing[0]}'; it must hold {', '.join(_FOUR)}, perhaps site_train")
+    for name in rows.array_names(path):
+        if name not in stored and any(word in name.lower() for word in ("site", "patient", "client", "hospital")):
+            raise UserError(
+                f"'{path}' has an array '{name}', which is not read; the sites of training samples are 'site_train', "
+                "and patients can be told in a table only: rename it, or leave it out"
+            )
     sites, called = stored.get("site_train"), None
     if sites is not None:
         called = ordered(map(str, sites.ravel().tolist()))

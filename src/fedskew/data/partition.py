@@ -210,7 +210,7 @@ def quantity(
         raise UserError(f"{where}: legacy is for paired, unbalanced classes with two holders, here {holders_per_class}")
     upper = positive(upper, "upper", where)
     rng = seeds.numpy_generator(seed, "partition", "quantity")
-    stream = np.random.RandomState(seed)
+    stream = np.random.RandomState(seed if legacy else 0)
     quota = np.full(clients, s)
     owner = np.empty(len(labels), dtype=np.int64)
     for label, pool in enumerate(by_class(labels, classes)):

@@ -29,6 +29,11 @@ _CLIENT = "client-"
 _SAID = ("site", "patient", "split")
 _NAMED = ("path", "label", *_SAID)
 _WHOSE = ("site", "patient")
+#: what these columns are often called elsewhere
+_CALLED = {
+    "patient": ("patient_id", "patientid", "pid", "subject", "subject_id", "case_id"),
+    "site": ("site_id", "hospital", "center", "centre", "institution", "clinic"),
+}
 #: how programs write that there is nothing
 MISSING = {"nan", "na", "n/a", "<na>", "#n/a", "null"}
 _HUGGING_FACE = ("dataset_dict.json", "dataset_info.json")
@@ -147,6 +152,11 @@ def _check_heading(path: Path, heading: Sequence[str]) -> None:
         # Taken for a measurement, or left aside, a patient or site would go unnoticed.
         if name.lower() in _NAMED and name.lower() not in heading:
             raise UserError(f"'{path}' has a column '{name}'; did you mean '{name.lower()}'? write it so")
+        right = next((right for right, others in _CALLED.items() if name.lower() in others), None)
+        if right is not None and right not in heading:
+            raise UserError(
+                f"'{path}' has a column '{name}', which is not read as a {right}; call it '{right}', or leave it out"
+            )
     if heading and "label" not in heading:
         raise UserError(f"'{path}' has no column 'label'{nearest('label', heading)}")
     if "" in heading and "path" not in heading:  # a data frame's index, which in a sorted table gives labels away
@@ -255,6 +265,14 @@ def arrays(path: Path, keys: Sequence[str] | None = None) -> dict[str, np.ndarra
         raise UserError(f"'{path}' does not exist") from None
     except _DAMAGED as error:
         raise UserError(f"'{path}' is damaged or no {path.suffix} file of plain arrays ({error})") from None
+
+
+def array_names(path: Path) -> list[str]:
+    """The names of all arrays in such a file."""
+    if path.suffix == ".safetensors":
+        return sorted(load_file(path))
+    with np.load(path, allow_pickle=False) as stored:
+        return list(stored.files)
 
 
 def _hugging_face(path: Path) -> Rows:

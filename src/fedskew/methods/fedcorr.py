@@ -52,9 +52,9 @@ CARD = Card(
     },
     defaults="FedCorr's code, but warmup 2 and finetune 50, FedNoRo's for ICH (5 and 150 for ISIC)",
     deviations=(
-        "losses='code', a second softmax: the published results are with it, and it bounds the losses.",
-        "The pull is not squared: the code (the paper's is, as far as we remember it). The code skips it in the first "
-        "batch of each epoch, where the root has no gradient at 0; here it is 0 there, and nothing is skipped.",
+        "D59: losses='code', a second softmax: the published results are with it, and it bounds the losses.",
+        "D60: the pull is not squared: the code (the paper's is, as far as we remember it). The code skips it in the "
+        "first batch of each epoch, where the root has no gradient at 0; here it is 0 there, and nothing is skipped.",
         "Measured on plain samples; the code measures on randomly varied ones.",
         "k neighbours are k in the numerator, too; the code keeps 20 there for clients with fewer samples.",
         "In the second stage all clients of mu_k <= kappa take part in every round, however many the run asks per "

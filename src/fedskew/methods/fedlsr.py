@@ -30,9 +30,9 @@ CARD = Card(
     },
     defaults="gamma 0.4, lam_e 0.6: the authors' code; t_w: FedNoRo's 20 of 100 and 60 of 300 rounds",
     deviations=(
-        "The default is the released code, whose probabilities pass through a second softmax in L_cls and in H, whose "
-        "JS is a mean over classes too, and whose H takes the first view twice.",
-        "The authors say that the entropy belongs to FedLSR+, yet their code has it on; so has our default.",
+        "D57: the default is the released code, whose probabilities pass through a second softmax in L_cls and in H, "
+        "whose JS is a mean over classes too, and whose H takes the first view twice.",
+        "D58: the authors say that the entropy belongs to FedLSR+, yet their code has it on; so has our default.",
         "The second view is a mirrored image turned by up to 30 degrees: the authors have colour jitter for CIFAR and "
         "rotation alone for MNIST (flip=False), and FedNoRo does not say what it did to medical images.",
         "Inputs that are not images get Gaussian noise instead; text has no second view, and JS is 0 but for dropout.",

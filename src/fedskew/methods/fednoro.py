@@ -54,14 +54,16 @@ CARD = Card(
     deviations=(
         "The detection asks first whether anybody is noisy (the published one splits clean federations, too); where "
         "nobody is, the second stage is fedla. gate=False is as published.",
-        "The mixture is our own, with nine votes as in the code; the paper fits once.",
-        "Indicators are measured on plain samples; the code measures on randomly varied ones: view='varied'.",
-        "The KL goes from the teacher to the student, and lam starts at a e^-5: the code; the paper has the arguments "
-        "exchanged and lam starting at 0.",
-        "The distance is the sum of per-tensor norms, batch-norm statistics included: the code; counters never enter.",
+        "D47: the mixture is our own, with nine votes as in the code; the paper fits once.",
+        "D45: indicators are measured on plain samples; the code measures on randomly varied ones: view='varied'.",
+        "D48, D50: the KL goes from the teacher to the student, and lam starts at a e^-5: the code; the paper has the "
+        "arguments exchanged and lam starting at 0.",
+        "D51: the distance is the sum of per-tensor norms, batch-norm statistics included: the code; counters never "
+        "enter.",
         "Classes that a client lacks are left out of the KL without renormalising the teacher, which is the code's "
         "gradient; the value shown is renormalised.",
-        "The noisy component is the one with the larger sum of means: the code; the paper says norm: component='norm'.",
+        "D46: the noisy component is the one with the larger sum of means: the code; the paper says norm: "
+        "component='norm'.",
     ),
     cost="in the second stage one more forward pass per step on noisy clients; one pass over the data at the door; the "
     "server compares every noisy with every clean model",

@@ -25,8 +25,9 @@ CARD = Card(
     },
     defaults="alpha 0.1, beta 1, eta 0.5: the authors' code",
     deviations=(
-        "The form that FedNoRo compares with: one architecture and no public data, so that confidence weighs averaging "
-        "instead of distillation. Its code is unpublished; keeping the symmetric loss and n_k are our reading.",
+        "D56: the form that FedNoRo compares with: one architecture and no public data, so that confidence weighs "
+        "averaging instead of distillation. Its code is unpublished; keeping the symmetric loss and n_k are our "
+        "reading.",
         "L_k^t is measured in evaluation mode without gradients; the authors measure in training mode.",
         "W is even in round 0 and where sum |q| is under 1e-12; a client that was not in the last round has q = 0.",
         "The printed 1 / (K - 1) is left out, for the softmax cancels it.",

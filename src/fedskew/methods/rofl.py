@@ -29,8 +29,8 @@ CARD = Card(
     },
     defaults="T_pl 10: FedNoRo; forget 0.2 over 10 rounds, lam_cen 1, lam_e 0.8: the unofficial code it links",
     deviations=(
-        "After the unofficial code that FedNoRo links; the authors' is not to be had. In it features are detached, so "
-        "that the pull has no gradient: detach_features=False gives it one.",
+        "D55: after the unofficial code that FedNoRo links; the authors' is not to be had. In it features are "
+        "detached, so that the pull has no gradient: detach_features=False gives it one.",
         "A class without a centroid yet, all of them in round 0, takes the clients' own mean features, weighted by "
         "their samples; in that code the first weights are similarities with random vectors, of either sign.",
         "Similarities below 0 count as 0 in the merge; a class whose weights are all 0 keeps its centroid.",

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from fedskew import record
 from fedskew.report import tables
 from fedskew.report.runs import Loaded, so_far
+from fedskew.report.shortfalls import stages_left_out
 from fedskew.report.tables import Ran
 
 LEVEL = 0.95
@@ -218,8 +219,9 @@ class Task:
 
     @property
     def even(self) -> bool:
-        """Whether every method has finished, and after equally many rounds: else nobody wins."""
-        return len(self.lengths) <= 1 and not any(each.after for each in self.standings)
+        """Whether every method has finished all its stages, and after equally many rounds: else nobody wins."""
+        whole = not any(each.after for each in self.standings)
+        return len(self.lengths) <= 1 and whole and not any(stages_left_out(each.run) for each in self.runs)
 
     @property
     def labels(self) -> list[str]:

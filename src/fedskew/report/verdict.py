@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fedskew import record
+from fedskew.report import shortfalls
 from fedskew.report.cells import Cell, Table, percent, points, shade
 from fedskew.report.numbers import EQUAL, Difference, Measure, Standing, Task
 from fedskew.report.runs import so_far
@@ -72,13 +73,15 @@ def _tested(gap: Difference, lead: tuple[float, float] | None) -> str:
 
 
 def cautions(task: Task) -> list[str]:
-    """Which runs are not finished, and that methods had different numbers of rounds."""
+    """Which runs are not finished, that methods had different numbers of rounds, and what did not happen."""
     told = []
     if waiting := [_waiting(each) for each in task.standings if each.unfinished]:
         told.append(f"Not finished: {'; '.join(waiting)}.")
     if len(task.lengths) > 1:
         *some, most = map("{:,}".format, task.lengths)
         told.append(f"Rounds differ: runs were made for {', '.join(some)} or {most}, so the highest mean is no win.")
+    for each in task.standings:
+        told += (f"{each.name}: {one}." for one in shortfalls.together([one.run for one in each.runs]))
     return told
 
 

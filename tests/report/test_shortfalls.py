@@ -1,0 +1,53 @@
+"""A run whose method did not do all that it does is not taken for one that did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedskew import record
+from fedskew.report import numbers, runs, shortfalls, verdict
+from tests.report import fakes
+
+LEFT_OUT = "stages 1 of 2: there were too few --rounds for the next, which begins with Detect"
+
+
+def staged(accuracies: list[float | None], finished: bool = True, **line: Any) -> record.Run:
+    run = fakes.run(accuracies, **line)
+    run.header["stages"] = ["", "Detect"]
+    return record.Run(run.header, run.rounds, end={"kind": "end"} if finished else None)
+
+
+def test_a_stage_that_was_not_reached_is_said_once_the_run_is_finished() -> None:
+    assert shortfalls.of(staged([0.5], stage=0)) == [LEFT_OUT]
+    assert shortfalls.of(staged([0.5], finished=False, stage=0)) == []
+    assert shortfalls.of(staged([0.5], stage=1)) == []
+
+
+def test_of_several_seeds_it_is_said_of_how_many() -> None:
+    late, early = staged([0.5], stage=1), staged([0.5], stage=0)
+    assert shortfalls.together([early, early]) == [LEFT_OUT]
+    assert shortfalls.together([early, late]) == [f"{LEFT_OUT} (with 1 of 2 seeds)"]
+
+
+def test_a_detection_that_names_nobody_and_rounds_without_a_step_are_said() -> None:
+    run = staged([0.5], stage=1)
+    run.doors.append({"verdict": {"noisy": [], "judgement": {"verdict": "insufficient"}}})
+    assert shortfalls.of(run) == ["detection says 'insufficient', so nobody was treated as noisy"]
+    run.doors.append({"verdict": {"noisy": [3], "judgement": {"verdict": "some"}}})
+    assert shortfalls.of(run) == []
+    (said,) = shortfalls.of(fakes.run([0.5, 0.5], steps=0))
+    assert said.startswith("no client made a step")
+
+
+def test_nobody_wins_against_or_with_half_a_method(tmp_path: Path) -> None:
+    for seed in range(3):
+        for method, share in (("whole", 0.5), ("half", 0.75)):
+            folder = tmp_path / f"{method}-{seed}"
+            fakes.write(folder, [share, share + seed / 100], method, seed, stage=0)
+            path = folder / record.NAME
+            stages = '["","Detect"]' if method == "half" else '[""]'
+            path.write_text(path.read_text().replace('"kind":"header",', f'"kind":"header","stages":{stages},', 1))
+    (task,) = numbers.tasks(runs.read([tmp_path]))
+    assert verdict.says(task, "best").startswith("By best accuracy half has the highest mean, 76.00 %")
+    assert verdict.cautions(task) == [f"half: {LEFT_OUT}."]

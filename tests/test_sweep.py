@@ -398,6 +398,7 @@ def test_the_folder_has_pages_that_need_nothing_else(whole: tuple[Path, dict[str
         assert shown in page and f"| {shown} |" in text
         assert f"{100 * row['test']:.2f}" in page and f"Trials of {row['method']}" in text
     assert "25 % of every client's own training data (seeds 0, 1)" in text and "of seeds 2, which no trial had" in text
+    assert all("name no validation data" in shown and "best round on the test set" in shown for shown in (page, text))
 
 
 def test_scores_that_are_missing_rank_last_and_are_dashes() -> None:

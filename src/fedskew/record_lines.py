@@ -118,6 +118,7 @@ class Header(TypedDict, total=False):
     command: list[str]
     method: str
     card: str
+    stages: list[str]
     model: _Network
     data: _Data
     checksums: dict[str, str]

@@ -105,6 +105,8 @@ def test_whatever_a_field_is_replaced_by_a_page_is_made(number: int, tmp_path: P
     ("number", "path", "new"),
     [
         (1, ("config", "local"), ...),
+        (1, ("stages",), 2),
+        (1, ("stages",), [["Detect"]]),
         (1, ("counts",), [["<img src=x onerror=1>", 1]]),
         (1, ("counts",), [[1, 2, 3], [4, 5]]),
         (1, ("config",), [1]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -183,9 +184,9 @@ def test_a_run_that_is_going_on_is_neither_resumed_nor_replaced(tmp_path: Path) 
     config, tried = harness.config(rounds=2), []
 
     def meanwhile(line: dict[str, Any]) -> None:
-        with pytest.raises(UserError, match="going on in another process"):
+        with pytest.raises(UserError, match=rf"^process {os.getpid()} is writing into .*; wait until it ends"):
             experiment.resume(tmp_path / "run", given=harness.given(), rounds=3)
-        with pytest.raises(UserError, match="going on in another process"):
+        with pytest.raises(UserError, match=rf"^process {os.getpid()} is writing into .*; wait until it ends"):
             experiment.run(config, tmp_path / "run", given=harness.given(), force=True)
         tried.append(line["round"])
 
@@ -206,10 +207,9 @@ def test_two_that_begin_at_once_in_one_folder_do_not_both_train(tmp_path: Path) 
             return super().forward(x)
 
     module = torch.nn.Sequential(Overtaken(), torch.nn.Linear(64, 10))
-    with pytest.raises(UserError, match="already holds a run"):
+    with pytest.raises(UserError, match=rf"process {os.getpid()} is writing into"):
         experiment.run(config, tmp_path / "run", given=experiment.Given(source=harness.digits(), module=module))
-    ended = record.read(tmp_path / "run").end
-    assert ended is not None and ended["weights_sha256"] == begun[0].end["weights_sha256"]
+    assert not begun and not (tmp_path / "run").exists()
 
 
 def test_a_run_that_failed_can_be_resumed_by_the_same_process(tmp_path: Path) -> None:
@@ -225,11 +225,10 @@ def test_a_run_that_failed_can_be_resumed_by_the_same_process(tmp_path: Path) ->
 # ---- nothing is lost ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gone", ["checkpoint", "checkpoint/manifest.json"])
-def test_a_run_whose_checkpoint_is_gone_keeps_its_record(tmp_path: Path, gone: str) -> None:
+def test_a_run_whose_checkpoint_is_gone_keeps_its_record(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     harness.finish(harness.config(rounds=2), out=folder)
-    shutil.rmtree(folder / gone) if (folder / gone).is_dir() else (folder / gone).unlink()
+    shutil.rmtree(folder / "checkpoint")
     before = {name: (folder / name).read_bytes() for name in ("record.jsonl", "config.toml")}
     for rounds in (None, 3):
         with pytest.raises(UserError, match="has 2 rounds and no checkpoint to go on from; its record stays"):

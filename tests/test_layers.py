@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
 
 #: what each place may import of fedskew: the layers below it, and its own folder
 L0 = {"errors", "types", "tree", "seeds", "sections", "config", "functional", "record", "record_lines"}
-L0 |= {"run_folder", "codec", "names"}
+L0 |= {"run_folder", "run_lock", "atomic_io", "codec", "names"}
 BELOW: dict[str, set[str]] = {
     "data": L0,
     "models": L0,
@@ -27,19 +27,34 @@ BELOW: dict[str, set[str]] = {
     "privacy": L0 | {"parts"},
     "evidence": L0 | {"data", "work", "privacy"},
     "resolve": L0 | {"data", "models"},
-    "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence", "resolve"},
+    "recording": L0 | {"models", "work", "evidence"},
+    "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence", "resolve", "recording"},
+    "verification": L0 | {"data", "models", "methods", "work", "privacy", "evidence", "resolve", "experiment"},
     "leaving": L0 | {"data", "parts", "work", "engines", "experiment"},
     "flower": L0 | {"data", "models", "parts", "methods", "work", "resolve", "experiment"},
     "worklist": L0 | {"data", "models", "parts", "work", "experiment"},
-    "report": {"errors", "names", "record", "config", "detection"},
-    "watch": {"errors", "record", "report"},
+    "report": {"errors", "names", "record", "run_lock", "config", "detection"},
+    "watch": {"errors", "record", "run_lock", "report"},
     "track": {"errors", "record"},
-    "face": L0 | {"data", "parts", "methods", "experiment", "report", "track"},
+    "face": L0 | {"data", "parts", "methods", "experiment", "verification", "report", "track"},
     "space": L0 | {"methods", "face"},
     "sweep": L0 | {"resolve", "experiment", "report", "face", "space"},
     "reproduce": L0 | {"data", "models", "detection", "methods", "work", "experiment", "report"},
     "cli": L0
-    | {"data", "methods", "parts", "experiment", "worklist", "face", "report", "watch", "track", "sweep", "reproduce"}
+    | {
+        "data",
+        "methods",
+        "parts",
+        "experiment",
+        "verification",
+        "worklist",
+        "face",
+        "report",
+        "watch",
+        "track",
+        "sweep",
+        "reproduce",
+    }
     | {"leaving", "federation"},
     "federation": L0 | {"data", "methods", "resolve", "experiment", "flower", "report", "face"},
     "__main__": {"cli"},
@@ -54,10 +69,12 @@ FLOOR: dict[str, set[str]] = {
     "sections": {"errors"},
     "config": {"errors", "sections"},
     "record_lines": set(),
-    "record": {"errors", "record_lines"},
-    "run_folder": {"errors", "config", "record"},
+    "atomic_io": set(),
+    "record": {"errors", "record_lines", "atomic_io"},
+    "run_lock": {"errors"},
+    "run_folder": {"errors", "config", "record", "atomic_io"},
     "functional": {"errors", "types"},
-    "codec": {"errors", "types", "tree"},
+    "codec": {"errors", "types", "tree", "atomic_io"},
 }
 
 

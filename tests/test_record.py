@@ -4,10 +4,11 @@ import json
 import math
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedskew import record
@@ -43,13 +44,39 @@ def write_example(path: Path) -> list[int]:
 def test_lines_come_back_by_kind(tmp_path: Path) -> None:
     offsets = write_example(tmp_path / record.NAME)
     run = record.read(tmp_path)
-    assert run.header == {"kind": "header", "schema": 1, "name": "zoë", "seed": 1}
+    assert run.header == {"kind": "header", "schema": 2, "name": "zoë", "seed": 1}
     assert [line["round"] for line in run.rounds] == [0, 1, 2]
     assert math.isnan(run.rounds[0]["loss"])
     assert run.doors == [{"kind": "door", "round": 3, "part": "x"}]
     assert run.end == {"kind": "end", "best": 0.7}
     assert run.note is None
     assert offsets[-1] == (tmp_path / record.NAME).stat().st_size
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_a_changed_byte_ends_the_reading_at_its_line(data: st.DataObject) -> None:
+    with TemporaryDirectory() as name:
+        path = Path(name) / record.NAME
+        offsets = write_example(path)
+        content = bytearray(path.read_bytes())
+        at, other = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(1, 255))
+        content[at] ^= other
+        path.write_bytes(content)
+        run = record.read(path)
+        lines = [line for line in (run.header, *run.rounds, *run.doors, run.end) if line]
+        assert run.note is not None and len(lines) == sum(offset <= at for offset in offsets)
+
+
+def test_a_line_without_a_checksum_is_of_an_older_record_or_ends_the_reading(tmp_path: Path) -> None:
+    path = tmp_path / record.NAME
+    path.write_text('{"kind":"header","schema":1}\n{"kind":"round","round":0,"accuracy":0.5}\n')
+    assert len(record.read(path).rounds) == 1
+    write_example(tmp_path / "new.jsonl")
+    header, first, *others = (tmp_path / "new.jsonl").read_bytes().splitlines(keepends=True)
+    path.write_bytes(header + first + b'{"kind":"round","round":1,"accuracy":0.9}\n' + b"".join(others))
+    found = record.read(path)
+    assert len(found.rounds) == 1 and found.note is not None and "malformed at line 3" in found.note
 
 
 def test_a_file_cut_anywhere_reads_up_to_its_last_whole_line(tmp_path: Path) -> None:
@@ -180,8 +207,8 @@ def test_user_errors(tmp_path: Path) -> None:
         Writer.create(path, {})
     with pytest.raises(UserError, match="it should have at least 9999"):
         Writer.append_to(path, 9999)
-    path.write_text('{"kind":"header","schema":2}\n')
-    with pytest.raises(UserError, match="has schema 2; this version of fedskew reads schema 1"):
+    path.write_text('{"kind":"header","schema":3}\n')
+    with pytest.raises(UserError, match="has schema 3; this version of fedskew reads schemas up to 2"):
         record.read(path)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Names are looked up when first used, so that reading records and printing help need no torch.
-_FACE = dict.fromkeys(("run", "compare", "resume", "load", "configure"), "fedskew.face")
+_FACE = dict.fromkeys(("run", "compare", "resume", "verify", "load", "configure"), "fedskew.face")
 _MODULES = ("functional", "parts", "methods", "record", "data", "models", "worklist", "sweep", "track")
 
 __all__ = ["UserError", "__version__", *_FACE, *_MODULES]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import zlib
 from collections.abc import Iterable
 from dataclasses import fields
@@ -17,6 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from fedskew import atomic_io
 from fedskew.errors import UserError
 from fedskew.types import Broadcast, Keep, Output, Round, Spec, State, Update
 
@@ -126,15 +126,11 @@ def from_bytes(data: bytes) -> Any:
 
 
 def save(obj: Any, path: str | Path) -> None:
-    """Write to a file that is, at every moment, either the old or the new one."""
-    path = Path(path)
-    data = to_bytes(obj)
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    """Write to a file that is, at every moment, either the old or the new one.
+
+    Its name is on the disk once `atomic_io.sync_folder` was called: checkpoints do so once for many files.
+    """
+    atomic_io.write(Path(path), to_bytes(obj), durable=False)
 
 
 def load(path: str | Path) -> Any:

@@ -172,6 +172,16 @@ class Engine(Section):
 class Checkpoint(Section):
     #: In rounds; 0 means never.
     every: int = Field(default=1, ge=0)
+    #: Every so many rounds the state stays, for `fedskew verify`; 0 means that only the last two do.
+    keep: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _keep_fits(self) -> Checkpoint:
+        if self.keep and (not self.every or self.keep % self.every):
+            raise UserError(
+                f"key 'checkpoint.keep' is {self.keep}; it should be a multiple of 'checkpoint.every', {self.every}"
+            )
+        return self
 
 
 class Cohort(Section):
@@ -242,6 +252,14 @@ def load(path: str | Path) -> RunConfig:
 def dumps(config: RunConfig) -> str:
     """The whole configuration, defaults included, as TOML that reads back to an equal object."""
     return "\n".join(_table((), config.model_dump(exclude_none=True))) + "\n"
+
+
+def flat(config: RunConfig) -> dict[str, Any]:
+    """Every setting by its key, such as ``local.lr``."""
+    found: dict[str, Any] = {}
+    for name, value in config.model_dump().items():
+        found |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+    return found
 
 
 def override(config: RunConfig, assignments: Iterable[str]) -> RunConfig:

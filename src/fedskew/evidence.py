@@ -21,7 +21,7 @@ from fedskew.data.sources import Source
 from fedskew.errors import UserError
 from fedskew.types import Spec, State, Tree
 from fedskew.work import evaluate, server
-from fedskew.work.loop import Done, Engine
+from fedskew.work.loop import Done, Engine, Opened
 from fedskew.work.site import Site
 
 #: where a configuration names files
@@ -73,7 +73,8 @@ def check_the_same(folder: Path, header: dict[str, Any], site: Site, state: Stat
     before = record.read(folder).header
     if not {"shards", "checksums", "config"} <= before.keys():
         raise UserError(f"record '{folder / record.NAME}' has no readable header; restore it, or begin the run anew")
-    if before["shards"] != header["shards"] or not record.same_files(before, header["checksums"]):
+    same_files = before.get("files", {}) == header["files"] and record.same_files(before, header["checksums"])
+    if before["shards"] != header["shards"] or not same_files:
         raise UserError(f"the data are not those that the run in '{folder}' began with; give it the same again")
     model, network = server.model_of(site, state), site.net(state.spec).initial()
     if model is not None and {n: t.shape for n, t in model.items()} != {n: t.shape for n, t in network.items()}:
@@ -132,6 +133,17 @@ def hardware() -> dict[str, Any]:
         ]
         model = names[0] if names else model
     return {"cpu": model, "cores": cpu_count(), "system": platform.system(), "threads_per_worker": 1}
+
+
+def door(event: Opened) -> dict[str, Any]:
+    """A question to all clients: who asked, how many answered, what was decided."""
+    fields = {
+        "round": event.round.index,
+        "part": event.entry,
+        "answers": event.answers,
+        "verdict": event.verdict,
+    }
+    return fields | ({"lost": event.lost} if event.lost else {})
 
 
 def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str, Any]:

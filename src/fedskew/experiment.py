@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from fedskew import config as configuration
-from fedskew import evidence, record, resolve, run_folder
+from fedskew import evidence, recording, resolve, run_folder, run_lock
 from fedskew.config import RunConfig
 from fedskew.data import augment, shards, sources
 from fedskew.data import partition as partitions
@@ -26,23 +25,21 @@ from fedskew.engines.wire import Wire
 from fedskew.errors import UserError
 from fedskew.methods import registry
 from fedskew.models import registry as networks
-from fedskew.models import weights
 from fedskew.models.trial import try_out
 from fedskew.parts import compose
 from fedskew.parts.protocol import whole
 from fedskew.parts.stages import Method
-from fedskew.run_folder import CHECKPOINT, CONFIG, WEIGHTS
-from fedskew.types import Spec, State, Task, Tree
+from fedskew.recording import Progress as Progress  # callers find both here
+from fedskew.recording import Result as Result
+from fedskew.run_folder import CHECKPOINT
+from fedskew.types import Spec, Task
 from fedskew.work import checkpoint, server
 from fedskew.work.annotate import Shelf, Tell
 from fedskew.work.holdback import hold_back
-from fedskew.work.loop import Engine, Opened, rounds
+from fedskew.work.loop import Engine
 from fedskew.work.mislabel import mislabel
 from fedskew.work.site import Site, one_thread
 from fedskew.work.store import Store
-
-#: called after each round with the line that went into the record
-Progress = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -64,32 +61,6 @@ NOTHING = Given()
 def sharing(given: Given, out: Path | None) -> Given:
     """The same, with a shelf on which several runs find the soft labels that the first of them made."""
     return replace(given, shelf=Shelf(out))
-
-
-@dataclass
-class Result:
-    """A finished run: the record's lines, and the final weights."""
-
-    config: RunConfig
-    header: dict[str, Any]
-    rounds: list[dict[str, Any]]
-    end: dict[str, Any]
-    weights: Tree | None = None
-    folder: Path | None = None
-    doors: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def best(self) -> float | None:
-        return self.end["best"]
-
-    @property
-    def last(self) -> float | None:
-        return self.end["last"]
-
-    @property
-    def accuracy(self) -> list[float]:
-        """Accuracy of the global model over the evaluated rounds."""
-        return [line["accuracy"] for line in self.rounds if line.get("accuracy") is not None]
 
 
 def shards_for(config: RunConfig, source: sources.Source) -> shards.Shards:
@@ -175,7 +146,7 @@ def _class_room(config: RunConfig, site: Site) -> AbstractContextManager[Engine]
     """An engine for annotators, who have no far end of a wire."""
     name = {"wire": "inline", "ray": "pool"}.get(config.engine.name, config.engine.name)
     engine = config.engine.model_copy(update={"name": name, "address": None})
-    return _engine(config.model_copy(update={"engine": engine}), site, Store(), NOTHING)
+    return engine_for(config.model_copy(update={"engine": engine}), site, Store(), NOTHING)
 
 
 def run(
@@ -187,28 +158,30 @@ def run(
     progress: Progress | None = None,
 ) -> Result:
     """Train from the beginning; with `out`, leave a run folder there that can be resumed and reported on."""
-    if out is not None:
+    if out is None:
+        return _go(config, None, given, progress, force)
+    run_folder.check_name(out)
+    with run_lock.held(out):
         run_folder.check_free(out, force)
-    return _go(config, out, given, progress, force)
+        return _go(config, out, given, progress, force)
 
 
 def resume(folder: Path, *, given: Given = NOTHING, progress: Progress | None = None, **now: Any) -> Result:
     """Go on with a run that was interrupted, to the same bits; `now` is what `begun` takes."""
-    config = begun(folder, **now)
-    run_folder.check_alone(folder)
-    run_folder.check_kept(folder, config, checkpoint.exists(folder / CHECKPOINT))
-    with run_folder.writing(folder):
-        (folder / CHECKPOINT).mkdir(exist_ok=True)
-    return _go(config, folder, given, progress, None)
+    run_folder.check_holds_run(folder)
+    with run_lock.held(folder):
+        config = begun(folder, **now)
+        run_folder.check_kept(folder, config, checkpoint.exists(folder / CHECKPOINT))
+        with run_folder.writing(folder):
+            (folder / CHECKPOINT).mkdir(exist_ok=True)
+        return _go(config, folder, given, progress, None)
 
 
 def begun(
     folder: Path, rounds: int | None = None, data_dir: str | Path | None = None, workers: int | None = None
 ) -> RunConfig:
     """The configuration of the run in a folder: perhaps for more rounds, data that are elsewhere now, other workers."""
-    if not run_folder.holds_run(folder):
-        raise UserError(f"'{folder}' is not a run folder: it has no {CONFIG}")
-    config = configuration.load(folder / CONFIG)
+    config = run_folder.load_config(folder)
     rounds = config.rounds if rounds is None else rounds
     if rounds < config.rounds:
         raise UserError(f"rounds is {rounds}, but the run in '{folder}' was made for {config.rounds}; give more")
@@ -251,12 +224,13 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
         if folder is not None and site.ledger is not None and site.ledger.soft_labels:
             shelf.save(site.ledger.soft_labels, folder)
         store = Store(folder / CHECKPOINT if folder is not None and config.checkpoint.every else None)
-        with _engine(config, site, store, given) as engine:
-            return _rounds(config, folder, site, header, server.begin(spec, model), engine, store, progress)
+        with engine_for(config, site, store, given) as engine:
+            return recording.train(config, folder, site, header, server.begin(spec, model), engine, store, progress)
 
 
 @contextmanager
-def _engine(config: RunConfig, site: Site, store: Store, given: Given) -> Iterator[Engine]:
+def engine_for(config: RunConfig, site: Site, store: Store, given: Given) -> Iterator[Engine]:
+    """The engine that the configuration names, closed at the end."""
     engine: Engine
     if given.engine is not None:
         engine = given.engine(site)
@@ -312,85 +286,3 @@ def _check_named(config: RunConfig, given: Given) -> None:
             "engine 'ray' builds networks by name at the far end: put the module into a function, and give "
             "model='module:function'"
         )
-
-
-def _rounds(
-    config: RunConfig,
-    folder: Path | None,
-    site: Site,
-    header: dict[str, Any],
-    first: State,
-    engine: Engine,
-    store: Store,
-    progress: Progress | None,
-) -> Result:
-    began = time.perf_counter()
-    start = _begin(config, folder, site, header, first, store)
-    state, lines, doors, writer = start.state, start.before.rounds, start.before.doors, start.writer
-    with closing(writer) if writer is not None else nullcontext():
-        run_folder.keep(folder, config)  # only now, so that a mistake leaves a run that is to go on as it was
-        clock = time.perf_counter()
-        for event in rounds(site, engine, state, config.evaluate.clients):
-            state = event.state
-            if isinstance(event, Opened):
-                door = {
-                    "round": event.round.index,
-                    "part": event.entry,
-                    "answers": event.answers,
-                    "verdict": event.verdict,
-                }
-                door |= {"lost": event.lost} if event.lost else {}
-                doors.append(door)
-                if writer is not None:
-                    with run_folder.writing(folder):
-                        writer.write("door", **door)
-                continue
-            line = evidence.line(config, site, engine, event)
-            line["seconds"], clock = time.perf_counter() - clock, time.perf_counter()
-            lines.append(line)
-            if writer is not None and folder is not None:
-                with run_folder.writing(folder):
-                    writer.write("round", **line)
-                    if config.checkpoint.every and (event.round.index + 1) % config.checkpoint.every == 0:
-                        notes = {"seconds": start.spent + time.perf_counter() - began}
-                        writer.sync()
-                        checkpoint.save(folder / CHECKPOINT, state, store, writer.offset, notes)
-            if progress is not None:
-                progress(line)
-        model = server.model_of(site, state)
-        end = evidence.end(config, site, lines, doors, model, engine, state, start.spent + time.perf_counter() - began)
-        if writer is not None and folder is not None:
-            with run_folder.writing(folder):
-                if model is not None:
-                    weights.save(model, folder / WEIGHTS)
-                writer.write("end", **end)
-    return Result(config, start.before.header, lines, end, model, folder, doors)
-
-
-@dataclass(frozen=True)
-class _Start:
-    """Where a run begins, or goes on."""
-
-    state: State
-    before: record.Run
-    spent: float = 0.0
-    writer: record.Writer | None = None
-
-
-def _begin(
-    config: RunConfig, folder: Path | None, site: Site, header: dict[str, Any], first: State, store: Store
-) -> _Start:
-    fresh = _Start(first, record.Run(header))
-    if folder is None:
-        return fresh
-    restored = checkpoint.load(folder / CHECKPOINT, store) if config.checkpoint.every else None
-    if restored is None:
-        (folder / record.NAME).unlink(missing_ok=True)
-        site.shards.save(folder)
-        return replace(fresh, writer=record.Writer.create(folder / record.NAME, header))
-    evidence.check_the_same(folder, header, site, restored.state)  # before the record is cut back to the checkpoint
-    writer = record.Writer.append_to(folder / record.NAME, restored.record_bytes)
-    before = record.read(folder)
-    if before.header["config"]["rounds"] != config.rounds:
-        writer.write("extended", rounds=config.rounds, versions=evidence.versions())
-    return _Start(restored.state, before, restored.notes["seconds"], writer)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedskew import config as configuration
-from fedskew import record, run_folder
+from fedskew import record, run_folder, run_lock
 from fedskew.config import RunConfig
 from fedskew.errors import UserError, nearest
 from fedskew.sections import Noise
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fedskew.data.sources import Source
     from fedskew.experiment import Given, Progress, Result
     from fedskew.parts.stages import Method
+    from fedskew.verification import Verified
 
     #: a path; four arrays; two PyTorch data sets; or a Source
     Data = str | Path | Sequence[Any] | Source
@@ -208,27 +210,29 @@ def compare(
         if built.count(expression) > 1:
             raise UserError(f"method '{each}' is to be compared with itself; name it once")
     pairs = [(each, seed) for each in methods for seed in wanted]
-    folders = {pair: None if out is None else Path(out) / comparison.run_name(*pair) for pair in pairs}
-    for folder in folders.values():
-        if folder is not None and not resume:
-            run_folder.check_free(folder, force, again="go on by --resume")
-    if out is not None and resume:
-        comparison.check_all_named(Path(out), [folder for folder in folders.values() if folder is not None])
-    tracker = trackers.wanted(track)
-    given = replace(given, source=given.source or experiment.load_source(base))
-    given = experiment.sharing(given, None if out is None else Path(out))
-    results: dict[str, list[Result]] = {each: [] for each in methods}
-    if out is not None:
-        comparison.reopen(Path(out))
-    for (each, seed), folder in folders.items():
-        config = configure(base, method=each, seed=seed)
-        train = _continued if resume else partial(experiment.run, force=force)
-        shown = None if progress is None else progress(each, seed)
-        with trackers.following(tracker, folder, shown) as advance:
-            results[each].append(train(config, folder, given=given, progress=advance))
-    done = Comparison(results, base.evaluate.target)
-    if out is not None:
-        comparison.write(Path(out), results, done.table())
+    place = None if out is None else Path(out)
+    folders = {pair: None if place is None else place / comparison.run_name(*pair) for pair in pairs}
+    with nullcontext() if place is None else run_lock.held(place):
+        for folder in folders.values():
+            if folder is not None and not resume:
+                run_folder.check_free(folder, force, again="go on by --resume")
+        if place is not None and resume:
+            comparison.check_all_named(place, [folder for folder in folders.values() if folder is not None])
+        tracker = trackers.wanted(track)
+        given = replace(given, source=given.source or experiment.load_source(base))
+        given = experiment.sharing(given, place)
+        results: dict[str, list[Result]] = {each: [] for each in methods}
+        if place is not None:
+            comparison.reopen(place)
+        for (each, seed), folder in folders.items():
+            config = configure(base, method=each, seed=seed)
+            train = _continued if resume else partial(experiment.run, force=force)
+            shown = None if progress is None else progress(each, seed)
+            with trackers.following(tracker, folder, shown) as advance:
+                results[each].append(train(config, folder, given=given, progress=advance))
+        done = Comparison(results, base.evaluate.target)
+        if place is not None:
+            comparison.write(place, results, done.table())
     return done
 
 
@@ -251,6 +255,26 @@ def resume(
     tracker = trackers.used(Path(folder)) if track is None else trackers.wanted(track)
     with trackers.following(tracker, Path(folder), progress) as advance:
         return experiment.resume(Path(folder), given=_given(None, data, model), progress=advance, **options)
+
+
+def verify(
+    folder: str | Path,
+    *,
+    first: int | None = None,
+    last: int | None = None,
+    data: Data | None = None,
+    model: Any = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Verified:
+    """Compute rounds of a finished run again, from 1 on, and compare them with its record and its stored states.
+
+    Without stored states (`checkpoint.keep`) the computation starts with the first round.
+    """
+    from fedskew import verification
+
+    wanted = verification.plan(Path(folder), first, last)
+    return verification.verify(Path(folder), wanted, given=_given(None, data, model), progress=progress, **options)
 
 
 def load(folder: str | Path) -> record.Run:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypedDict
 
+from fedskew import atomic_io
 from fedskew.errors import UserError
 
-if sys.platform != "win32":
-    import fcntl
-
-SCHEMA = 1
+#: Lines of schema 2 carry a checksum; those of schema 1 are read without.
+SCHEMA = 2
 NAME = "record.jsonl"
 
 # JSON has no spelling for these; a string that happens to be one of them reads back as a number.
@@ -26,7 +23,10 @@ _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class Writer:
-    """Appends whole lines; what was written is with the operating system when `write` returns."""
+    """Appends whole lines; what was written is with the operating system when `write` returns.
+
+    It is for whoever holds the lock of the run's folder.
+    """
 
     def __init__(self, descriptor: int, offset: int) -> None:
         self._descriptor = descriptor
@@ -39,9 +39,12 @@ class Writer:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except OSError as error:
             raise UserError(f"record '{path}' cannot be created: {error.strerror}") from None
-        _hold(descriptor, path)
         writer = cls(descriptor, 0)
-        writer.write("header", schema=SCHEMA, **header)
+        try:
+            writer.write("header", schema=SCHEMA, **header)
+        except BaseException:
+            writer.close()
+            raise
         return writer
 
     @classmethod
@@ -51,12 +54,16 @@ class Writer:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             raise UserError(f"record '{path}' cannot be continued: {error.strerror}") from None
-        _hold(descriptor, path)
-        size = os.fstat(descriptor).st_size
-        if size < after_bytes:
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < after_bytes:
+                raise UserError(
+                    f"record '{path}' has {size} bytes; it should have at least {after_bytes} to be continued"
+                )
+            os.ftruncate(descriptor, after_bytes)
+        except BaseException:
             os.close(descriptor)
-            raise UserError(f"record '{path}' has {size} bytes; it should have at least {after_bytes} to be continued")
-        os.ftruncate(descriptor, after_bytes)
+            raise
         return cls(descriptor, after_bytes)
 
     @property
@@ -66,14 +73,14 @@ class Writer:
 
     def write(self, kind: str, /, **fields: Any) -> None:
         """Append one line."""
-        line = memoryview(_encode({"kind": kind, **fields}).encode() + b"\n")
+        line = memoryview(atomic_io.seal(_encode({"kind": kind, **fields})) + b"\n")
         while line:  # one write unless the disk is full or a signal comes
             written = os.write(self._descriptor, line)
             self._offset += written
             line = line[written:]
 
     def sync(self) -> None:
-        """On the disk, so that a checkpoint may name its length: power may fail."""
+        """Put it on the disk, so that a checkpoint may name its length: power may fail."""
         os.fsync(self._descriptor)
 
     def close(self) -> None:
@@ -89,23 +96,29 @@ class Run:
     doors: list[dict[str, Any]] = field(default_factory=list)
     end: dict[str, Any] | None = None
     note: str | None = None
+    #: how many rounds it was meant to have, first and after each time that some were added
+    lengths: tuple[int, ...] = ()
 
 
-def read(path: str | Path) -> Run:
-    """Read a record file, or the one in a run folder, up to its last whole valid line."""
+def read(path: str | Path, first_bytes: int | None = None) -> Run:
+    """Read a record file, or the one in a run folder, up to its last whole valid line (and only its first bytes)."""
     path = Path(path)
     if path.is_dir():
         path = path / NAME
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read() if first_bytes is None else file.read(first_bytes)
     except OSError as error:
         raise UserError(f"record '{path}' cannot be read: {error.strerror}") from None
     *whole, tail = content.split(b"\n")
     lines: dict[str, list[dict[str, Any]]] = {"header": [], "round": [], "door": [], "end": [], "extended": []}
-    note = None
+    note, schema = None, 1
     for number, text in enumerate(whole, 1):
         line = _decode(text)
-        if line is None or (number == 1) != (line["kind"] == "header"):
+        if line is not None and number == 1:
+            schema = line.get("schema", 1)
+        bare = schema > 1 and not atomic_io.is_sealed(text)
+        if line is None or bare or (number == 1) != (line["kind"] == "header"):
             note = f"record '{path}' is malformed at line {number}; read up to there"
             break
         lines.setdefault(line["kind"], []).append(line)
@@ -113,12 +126,15 @@ def read(path: str | Path) -> Run:
         if tail or not whole:
             note = f"record '{path}' ends in the middle of line {len(whole) + 1}; read up to there"
     header = lines["header"][0] if lines["header"] else {}
+    lengths = [header["config"]["rounds"]] if "config" in header else []
+    lengths += [line["rounds"] for line in lines["extended"]]
     for line in lines["extended"]:  # rounds were added after the header was written
         if "config" in header and "rounds" in line:
             header = header | {"config": header["config"] | {"rounds": line["rounds"]}}
-    if header.get("schema", SCHEMA) != SCHEMA:
-        raise UserError(f"record '{path}' has schema {header['schema']}; this version of fedskew reads schema {SCHEMA}")
-    return Run(header, lines["round"], lines["door"], lines["end"][-1] if lines["end"] else None, note)
+    if schema not in range(1, SCHEMA + 1):
+        raise UserError(f"record '{path}' has schema {schema}; this version of fedskew reads schemas up to {SCHEMA}")
+    end = lines["end"][-1] if lines["end"] else None
+    return Run(header, lines["round"], lines["door"], end, note, tuple(lengths))
 
 
 def same_files(header: dict[str, Any], checksums: dict[str, str]) -> bool:
@@ -142,46 +158,6 @@ def tail(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
         found.append(line)
         offset += len(text) + 1
     return found, offset
-
-
-def _hold(descriptor: int, path: str | Path) -> None:
-    """Be the only writer as long as this process lives, which is also how others know that it does."""
-    if sys.platform == "win32":
-        return
-    for attempt in range(20):  # somebody who asks whether there is a writer holds the lock for a moment
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            time.sleep(0.01 * attempt)
-        except OSError:  # a file system without locks
-            return
-    os.close(descriptor)
-    raise busy(path)
-
-
-def busy(path: str | Path) -> UserError:
-    """The sentence for a record that is being written by another process."""
-    return UserError(f"the run of '{path}' is going on in another process; wait for it or stop it first")
-
-
-def has_writer(path: str | Path) -> bool | None:
-    """Whether a living process writes this record; None where that cannot be known."""
-    if sys.platform == "win32":
-        return None
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return False
 
 
 class Summary(TypedDict):
@@ -226,6 +202,12 @@ def _encode(line: dict[str, Any]) -> str:
         return json.dumps(_spelled(line), allow_nan=False, separators=(",", ":"))
 
 
+def as_written(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line as it stands in the file, so that it can be compared with one that was read: NaN equals NaN."""
+    written: dict[str, Any] = json.loads(_encode(dict(line)))
+    return written
+
+
 def _spelled(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
@@ -237,9 +219,14 @@ def _spelled(value: Any) -> Any:
 
 
 def _decode(text: bytes) -> dict[str, Any] | None:
-    """One line, or None when it is not one of ours."""
+    """One line without its checksum, or None when it is not one of ours, or no longer as it was written."""
     from fedskew.record_lines import sound  # here, because help comes without pydantic
 
+    if atomic_io.is_sealed(text):
+        body = atomic_io.unseal(text)
+        if body is None:
+            return None
+        text = body
     try:
         line = json.loads(text.decode())
     except (ValueError, RecursionError):

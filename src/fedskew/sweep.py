@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import experiment, face, record, resolve, run_folder, space
+from fedskew import experiment, face, record, resolve, run_folder, run_lock, space
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.experiment import Given, Progress
@@ -66,17 +66,24 @@ def run(
         raise UserError(f"seeds is {seeds} and confirm {confirm}; there should be 1 or more, and 0 or more")
     share = _share(base, validation)
     tried = space.trials(list(methods), list(grid), _scored(base, share), random)
-    everything = [trial for some in tried.values() for trial in some]
     first, fresh = range(base.seed, base.seed + seeds), range(base.seed + seeds, base.seed + seeds + confirm)
     place = _Place(Path(out), given, force, resume, progress)
+    with run_lock.held(place.folder):
+        return _sweep(base, tried, share, first, fresh, place)
+
+
+def _sweep(
+    base: RunConfig, tried: dict[str, list[Trial]], share: float, first: range, fresh: range, place: _Place
+) -> dict[str, Any]:
+    everything, out = [trial for some in tried.values() for trial in some], place.folder
     _check_place(place, everything, first, fresh)
-    source = given.source or experiment.load_source(base)
-    given = replace(given, source=source)
+    source = place.given.source or experiment.load_source(base)
+    given = replace(place.given, source=source)
     _check_buildable(everything, replace(given, held=experiment.shards_for(base, source)))
-    place = replace(place, given=experiment.sharing(given, Path(out)))
+    place = replace(place, given=experiment.sharing(given, out))
     ranked = {method: _ranked(method, trials, first, place) for method, trials in tried.items()}
     rows, confirmed = [], dict[str, list[record.Run]]()
-    comparison.reopen(Path(out) / CONFIRMED)
+    comparison.reopen(out / CONFIRMED)
     for method, ranking in ranked.items():
         best = ranking[0][0]
         chosen = replace(best, config=_scored(best.config, None))
@@ -90,9 +97,9 @@ def run(
         "failed": place.failed,
         "methods": rows,
     }
-    report.write(Path(out), found)
+    report.write(out, found)
     if confirmed:  # which tells these runs from those of an earlier choice that lie beside them
-        comparison.write(Path(out) / CONFIRMED, confirmed, tables.comparison(confirmed, base.evaluate.target))
+        comparison.write(out / CONFIRMED, confirmed, tables.comparison(confirmed, base.evaluate.target))
     return found
 
 
@@ -163,7 +170,7 @@ def _trained(trial: Trial, seed: int, kind: str, place: _Place) -> record.Run:
     folder = place.folder / where
     shown = None if place.progress is None else place.progress(trial.name, config)
     begun = place.resume and face.holds(folder, config)
-    run_folder.check_alone(folder)
+    run_lock.check_free(folder)
     try:
         if not begun:
             experiment.run(config, folder, given=place.given, force=place.force, progress=shown)

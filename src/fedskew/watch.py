@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
-from fedskew import record
+from fedskew import record, run_lock
 from fedskew.errors import UserError
 from fedskew.report import page, panels, runs, tables
 from fedskew.report.runs import Loaded
@@ -38,7 +38,7 @@ def state(each: Loaded, quiet: float) -> State:
     """Of a run whose record has not changed for some seconds."""
     if each.run.end is not None:
         return "finished"
-    if record.has_writer(_file(each.path)) is False:
+    if run_lock.is_held(_file(each.path).parent) is False:
         return "dead"
     if not each.run.rounds:  # and so nobody knows yet how long one takes
         return "starting"

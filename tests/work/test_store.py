@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.contract import harness
 
-from fedskew import tree
+from fedskew import atomic_io, tree
 from fedskew.engines.inline import Inline
 from fedskew.errors import UserError
 from fedskew.types import Keep
 from fedskew.work import checkpoint
-from fedskew.work.store import Store
+from fedskew.work.checkpoint import MANIFEST, Checkpoints, manifests
+from fedskew.work.store import Store, read
 
 
 def keep(value: float, size: int = 100) -> Keep:
@@ -50,6 +57,7 @@ def test_only_changed_keeps_are_written(tmp_path: Path) -> None:
     assert first[1] == second[1] and first[2] != second[2]
 
 
+@cache
 def state_of(method: str = "scaffold") -> tuple[Any, Store]:
     site, state = harness.site_of(harness.config(method))
     store = Store()
@@ -60,10 +68,12 @@ def test_a_checkpoint_gives_back_state_and_keeps(tmp_path: Path) -> None:
     state, _ = state_of()
     store = Store(tmp_path)
     store.put(3, keep(3))
-    checkpoint.save(tmp_path, state, store, 77, {"seconds": 1.5})
+    Checkpoints(tmp_path, store).save(state, 77, 1.5)
     fresh = Store(tmp_path)
-    restored = checkpoint.load(tmp_path, fresh)
-    assert restored is not None and restored.record_bytes == 77 and restored.notes == {"seconds": 1.5}
+    again = Checkpoints(tmp_path, fresh)
+    restored = again.load()
+    again.adopt()
+    assert restored is not None and restored.record_bytes == 77 and restored.seconds == 1.5
     assert harness.memory_digest(restored.state) == harness.memory_digest(state)
     assert restored.state.seen == state.seen and restored.state.round == state.round
     assert tree.equal(fresh.get(3).memory["part@0"], keep(3).memory["part@0"])
@@ -73,22 +83,27 @@ def test_what_was_never_committed_is_swept_away(tmp_path: Path) -> None:
     state, _ = state_of()
     store = Store(tmp_path)
     store.put(3, keep(3))
-    checkpoint.save(tmp_path, state, store, 0, {})
+    Checkpoints(tmp_path, store).save(state, 0, 0.0)
     store.put(3, keep(4))
     store.flush()  # and then the process dies
     fresh = Store(tmp_path)
-    assert checkpoint.load(tmp_path, fresh) is not None
+    again = Checkpoints(tmp_path, fresh)
+    assert again.load() is not None
+    assert len(list(tmp_path.glob("keep-*"))) == 2  # nothing is changed before all is known to be well
+    again.adopt()
     assert float(fresh.get(3).memory["part@0"]["w"][0]) == 3
     assert len(list(tmp_path.glob("keep-*"))) == 1
-    assert checkpoint.load(tmp_path / "nothing", Store()) is None
+    assert Checkpoints(tmp_path / "nothing", Store()).load() is None
 
 
 def test_only_files_of_a_checkpoint_are_taken_away(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    for name in ("state-3.safetensors", "keep-0-2.safetensors", "mine.safetensors"):
+    for name in ("state-3.safetensors", "keep-0-2.safetensors", "keep-0-4.safetensors.tmp", "mine.safetensors"):
         (folder / name).touch()
-    assert checkpoint.load(folder, Store(folder)) is None
+    checkpoints = Checkpoints(folder, Store(folder))
+    assert checkpoints.load() is None
+    checkpoints.adopt()
     assert [path.name for path in folder.iterdir()] == ["mine.safetensors"]
 
 
@@ -97,12 +112,118 @@ def test_a_checkpoint_elsewhere_is_refused_and_left_alone(tmp_path: Path) -> Non
     (tmp_path / "models" / "state-1.safetensors").touch()
     (tmp_path / "checkpoint").symlink_to(tmp_path / "models")
     with pytest.raises(UserError, match="is a link"):
-        checkpoint.load(tmp_path / "checkpoint", Store(tmp_path))
+        Checkpoints(tmp_path / "checkpoint", Store(tmp_path)).load()
     assert (tmp_path / "models" / "state-1.safetensors").exists()
 
 
-def test_a_manifest_that_names_other_files_is_refused(tmp_path: Path) -> None:
-    manifest = {"state": "../state-1.safetensors", "keeps": {}, "serial": 1, "record_bytes": 0, "notes": {}}
-    (tmp_path / checkpoint.MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match=r"names a file '\.\./state-1"):
-        checkpoint.load(tmp_path, Store(tmp_path))
+def saved(folder: Path, rounds: int = 1, every: int = 0) -> Checkpoints:
+    """A folder with the checkpoints of so many rounds, in each of which client 3 keeps the round's number."""
+    state, store = state_of()[0], Store(folder)
+    checkpoints = Checkpoints(folder, store, every)
+    for number in range(1, rounds + 1):
+        store.put(3, keep(number))
+        checkpoints.save(replace(state, round=replace(state.round, index=number)), 100 * number, 1.0)
+    return checkpoints
+
+
+def rewritten(path: Path, **changes: Any) -> None:
+    """Change a manifest, and renew its checksum: an attacker's, or a bug's, and no disk's."""
+    body = atomic_io.unseal(path.read_bytes())
+    assert body is not None
+    path.write_bytes(atomic_io.seal(json.dumps(json.loads(body) | changes)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "../state-1.safetensors"},
+        {"keeps": {"3": "state-9.txt"}},
+        {"keeps": []},
+        {"record_bytes": -1},
+        {"record_bytes": "77"},
+        {"serial": 1.5},
+        {"seconds": "nan"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_is_not_one_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    saved(tmp_path)
+    rewritten(tmp_path / MANIFEST, **changes)
+    with pytest.raises(UserError, match=r"manifest\.json' is damaged"):
+        Checkpoints(tmp_path, Store(tmp_path)).load()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_byte_of_a_manifest_changes_unnoticed(data: st.DataObject) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        saved(folder)
+        content = bytearray((folder / MANIFEST).read_bytes())
+        at, other = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(1, 255))
+        content[at] ^= other
+        (folder / MANIFEST).write_bytes(content)
+        with pytest.raises(UserError, match="is damaged"):
+            Checkpoints(folder, Store(folder)).load()
+
+
+def test_the_memory_of_another_client_is_refused(tmp_path: Path) -> None:
+    state, store = state_of()[0], Store(tmp_path)
+    store.put(3, keep(3))
+    store.put(4, keep(4))
+    Checkpoints(tmp_path, store).save(state, 0, 0.0)
+    names = json.loads((tmp_path / MANIFEST).read_bytes())["keeps"]
+    rewritten(tmp_path / MANIFEST, keeps={"3": names["4"], "4": names["3"]})
+    with pytest.raises(UserError, match="is not the memory of client 3"):
+        Checkpoints(tmp_path, Store(tmp_path)).load()
+
+
+def test_a_damaged_memory_is_found_although_nobody_asks_for_it(tmp_path: Path) -> None:
+    saved(tmp_path)
+    (path,) = tmp_path.glob("keep-3-*")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(UserError, match="is corrupt"):
+        Checkpoints(tmp_path, Store(tmp_path)).load()
+
+
+@pytest.mark.parametrize("lost", ["manifest", "damaged manifest", "state", "memory"])
+def test_the_checkpoint_before_it_stands_in_for_a_damaged_one(tmp_path: Path, lost: str) -> None:
+    saved(tmp_path, rounds=3)
+    last = json.loads((tmp_path / MANIFEST).read_bytes())
+    names = {"state": last["state"], "memory": last["keeps"]["3"]}
+    path = tmp_path / names.get(lost, MANIFEST)
+    path.unlink() if lost == "manifest" else path.write_bytes(path.read_bytes()[:-1] + b"x")
+    store = Store(tmp_path)
+    checkpoints = Checkpoints(tmp_path, store)
+    restored = checkpoints.load()
+    assert restored is not None and (restored.state.round.index, restored.record_bytes) == (2, 200)
+    checkpoints.adopt()
+    assert float(store.get(3).memory["part@0"]["w"][0]) == 2
+    checkpoints.save(replace(restored.state, round=replace(restored.state.round, index=3)), 300, 2.0)
+    again = Checkpoints(tmp_path, Store(tmp_path)).load()
+    assert again is not None and again.state.round.index == 3
+
+
+def test_of_all_checkpoints_the_last_two_stay_and_those_to_be_kept(tmp_path: Path) -> None:
+    saved(tmp_path, rounds=7)
+    assert [path.name for path in manifests(tmp_path)] == [MANIFEST, "manifest-6.json"]
+    assert len(list(tmp_path.glob("*.safetensors"))) == 4
+    (tmp_path / "kept").mkdir()
+    saved(tmp_path / "kept", rounds=7, every=2)
+    names = [MANIFEST, "manifest-6.json", "manifest-4.json", "manifest-2.json"]
+    assert [path.name for path in manifests(tmp_path / "kept")] == names
+    for path in manifests(tmp_path / "kept"):
+        manifest = checkpoint.read(path)
+        assert checkpoint.whole(tmp_path / "kept", manifest).round.index == manifest.round
+        assert float(read(tmp_path / "kept" / manifest.keeps["3"], 3).memory["part@0"]["w"][0]) == manifest.round
+
+
+def test_a_store_without_a_folder_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = Store(budget=1)
+    for value in (1.0, 2.0):
+        for client in range(3):
+            store.put(client, keep(value + client, size=100 * (client + 1)))
+    assert [float(store.get(client).memory["part@0"]["w"][-1]) for client in range(3)] == [2.0, 3.0, 4.0]
+    assert not list(tmp_path.iterdir())

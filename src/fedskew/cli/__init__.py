@@ -17,7 +17,7 @@ from fedskew.cli.reproduce import reproduce
 from fedskew.cli.showing import card, methods, partition, report
 from fedskew.cli.sweep import sweep
 from fedskew.cli.track import track
-from fedskew.cli.training import compare, resume, run
+from fedskew.cli.training import compare, resume, run, verify
 from fedskew.cli.watch import watch
 from fedskew.cli.worklist import worklist
 from fedskew.errors import UserError, theirs
@@ -49,6 +49,7 @@ for command in (
     compare,
     sweep,
     resume,
+    verify,
     reproduce,
     watch,
     report,

@@ -16,6 +16,12 @@ class Mistake(click.ClickException):
     exit_code = 2
 
 
+class Different(click.ClickException):
+    """What was computed again is not what was stored."""
+
+    exit_code = 1
+
+
 class Interrupted(click.ClickException):
     """Ctrl-C; the message says how to go on."""
 

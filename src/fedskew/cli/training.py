@@ -1,4 +1,4 @@
-"""Commands that train: run, compare, resume."""
+"""Commands that train: run, compare, resume, verify."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli import options
-from fedskew.cli.failures import Interrupted
+from fedskew.cli.failures import Different, Interrupted
 from fedskew.cli.progress import Advance, Progress, all_rounds
 from fedskew.cli.screen import print_facts, print_json, print_table, rounds_from_one
+from fedskew.errors import UserError
 
 if TYPE_CHECKING:
     from fedskew.config import RunConfig
@@ -58,6 +59,43 @@ def resume(run: Path, track: str | None, as_json: bool, **now: Any) -> None:
         shown = progress.of(config.method, all_rounds(config))
         result = face.resume(run, progress=shown, track=track, **now)
     _show(result, as_json)
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--rounds", metavar="FIRST-LAST", help="Only these, from 1 on; needs states kept by checkpoint.keep.  [all]"
+)
+@options.setting("--data-dir", "Where its data are now; or set FEDSKEW_DATA.", "where they were")
+@options.setting("--workers", "Processes of the pool, or actors of Ray.", "as before", int)
+def verify(run: Path, rounds: str | None, **now: Any) -> None:
+    """Compute the finished run in RUN again, and confirm its record and its states bit for bit."""
+    from fedskew import face, verification
+    from fedskew.report.tables import duration
+
+    first, last = _range(rounds)
+    wanted = verification.plan(run, first, last)
+    count = wanted.last - wanted.first + 1
+    click.echo(
+        f"Computing rounds {wanted.first} to {wanted.last} again; the run took {duration(wanted.seconds)} for them.",
+        err=True,
+    )
+    with Progress() as progress:
+        shown = progress.of(f"verify {run}", wanted.last)
+        found = face.verify(run, first=first, last=last, progress=shown, **now)
+    if found.difference is not None:
+        raise Different(found.difference)
+    states = f", and {found.states} stored states" if found.states else ""
+    click.echo(f"Confirmed: {count} rounds have the same numbers{states}, bit for bit.")
+
+
+def _range(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, dash, last = text.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise UserError(f"--rounds is '{text}'; give a round or a range, for example --rounds 5-10")
+    return int(first), int(last or first)
 
 
 @click.command()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import record, resolve, run_folder
+from fedskew import record, resolve, run_folder, run_lock
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.federation import office as offices
@@ -136,7 +136,7 @@ class Training:
     def _lines(self, link: Link, run: int, shown: int) -> Iterator[dict[str, Any]]:
         """New rounds as they come. A server app that goes on after a kill may write the last of them again."""
         while True:
-            ended = None if record.has_writer(self.out / record.NAME) else link.ended(run)
+            ended = None if run_lock.is_held(self.out) else link.ended(run)
             rounds = self.read().rounds
             yield from rounds[shown:]
             shown = max(shown, len(rounds))
@@ -190,7 +190,7 @@ def _standing(path: Path) -> Standing:
         found, config = record.read(path), configuration.load(path.with_name(run_folder.CONFIG))
     except UserError as mistake:
         return Standing(path.parent.name, f"unreadable: {mistake}")
-    going = "going on" if record.has_writer(path) else "interrupted"
+    going = "going on" if run_lock.is_held(path.parent) else "interrupted"
     return Standing(
         path.parent.name,
         going if found.end is None else "finished",

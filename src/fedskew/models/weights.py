@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import load_file
+from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
+from fedskew import atomic_io, tree
 from fedskew.errors import UserError
 from fedskew.models.net import Net
 from fedskew.run_folder import WEIGHTS
 from fedskew.types import Tree
 
+_DIGEST = "weights_sha256"
 #: where training scripts put a network's weights among other things
 _INSIDE = ("state_dict", "model_state_dict", "model")
 
@@ -33,10 +37,9 @@ class File:
 
 
 def save(model: Tree, path: Path) -> None:
-    """Write a model whole or not at all."""
-    draft = path.with_suffix(".new")
-    save_file({name: t.contiguous() for name, t in model.items()}, draft)
-    os.replace(draft, path)
+    """Write a model whole or not at all, and into the file's metadata what it must read back to."""
+    held = {name: t.contiguous() for name, t in model.items()}
+    atomic_io.write(path, safetensors_bytes(held, {_DIGEST: tree.digest(model)}))
 
 
 def read(path: Path) -> File:
@@ -48,11 +51,15 @@ def read(path: Path) -> File:
                 f"there are no weights in '{path.parent}': a run writes them when it ends, if it has one model for "
                 "all; wait for it, or name another file"
             )
+    digest = None
     try:
         with path.open("rb") as file:
             sorted_by_name = file.read(9)[8:] == b"{"  # safetensors: eight bytes of length, then JSON
             file.seek(0)
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if sorted_by_name:
+            with safe_open(path, "pt") as opened:
+                digest = (opened.metadata() or {}).get(_DIGEST)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             held = load_file(path) if sorted_by_name else torch.load(path, "cpu", weights_only=True)
@@ -62,6 +69,8 @@ def read(path: Path) -> File:
         raise UserError(
             f"'{path}' is damaged or no file of weights; save a network's state_dict() by torch.save or safetensors"
         ) from None
+    if digest is not None and tree.digest(held) != digest:
+        raise UserError(f"'{path}' was changed after the run wrote it; restore it, or train the run again")
     while isinstance(held, Mapping) and (
         inside := [held[key] for key in _INSIDE if isinstance(held.get(key), Mapping)]
     ):

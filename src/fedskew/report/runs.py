@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedskew import names, record
+from fedskew import names, record, run_lock
 from fedskew.errors import UserError
 from fedskew.report import task
 from fedskew.report.comparison import held
@@ -74,7 +74,7 @@ class Loaded:
         """Whether it came to its end, or still goes on."""
         if self.finished:
             return "finished"
-        going = record.has_writer(self.path / record.NAME if self.path.is_dir() else self.path)
+        going = run_lock.is_held(self.path if self.path.is_dir() else self.path.parent)
         return f"{'going, now' if going else 'stopped'} after {self.done}"
 
     @property

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedskew import experiment, record, run_folder
+from fedskew import experiment, record
 from fedskew.config import RunConfig
 from fedskew.data import sources
 from fedskew.detection.dossier import cells_from_json
 from fedskew.detection.quality import Indicator, averaged, fits
+from fedskew.models import weights as trained
 from fedskew.report.detection import doors
 from fedskew.reproduce.catalogue import Cell, Preset
 from fedskew.reproduce.schema import Shows
@@ -178,12 +179,10 @@ def _domains(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
 
 
 def _domain_scores(cell: Cell, folder: Path) -> dict[str, float]:
-    from safetensors.torch import load_file
-
     from fedskew.work import evaluate
 
     site, source, spec = experiment.prepare(cell.config)
-    weights = load_file(folder / run_folder.WEIGHTS)
+    weights = trained.read(folder).tensors
     scores = {}
     for name, test in _tests(cell, source).items():
         site.test = test

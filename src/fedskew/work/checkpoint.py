@@ -1,85 +1,190 @@
-"""Exact resume: the server's state and the clients' keeps, committed by renaming one manifest."""
+"""Exact resume: the server's state and the clients' keeps, committed by renaming one manifest.
+
+The manifest of the last commit is `manifest.json`; that of the one before it, and of every state that is to stay, is
+`manifest-ROUND.json` beside it. All of them share the files that did not change between them.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from fedskew import codec
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedskew import atomic_io, codec
 from fedskew.errors import UserError
 from fedskew.types import State
+from fedskew.work import store as stores
 from fedskew.work.store import Store
 
+log = logging.getLogger("fedskew")
+
 MANIFEST = "manifest.json"
+_OLDER = re.compile(r"manifest-(\d+)\.json")
 #: the server's state, and the clients' keeps
 OURS = re.compile(r"(state|keep-\d+)-\d+\.safetensors")
+_DRAFT = ".tmp"
+
+Name = Annotated[str, Field(pattern=rf"^{OURS.pattern}$")]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Manifest(BaseModel):
+    """What belongs together: a state, a file for each client that keeps something, the record up to then."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    state: Name
+    keeps: dict[Annotated[str, Field(pattern=r"^\d+$")], Name]
+    serial: Count
+    #: rounds that were made, all of them
+    round: Count
+    record_bytes: Count
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+    @property
+    def files(self) -> set[str]:
+        return {self.state, *self.keeps.values()}
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What a checkpoint held: the state, how long the record was, and the caller's own notes."""
+    """What a checkpoint held: the state, how long the record was, and for how many seconds the run had gone."""
 
     state: State
     record_bytes: int
-    notes: dict[str, Any]
+    seconds: float
 
 
-def save(folder: Path, state: State, store: Store, record_bytes: int, notes: dict[str, Any]) -> None:
-    """Write what changed, then commit. Whatever moment the process dies at, the last commit stands whole."""
-    files = store.flush()
-    store.serial += 1
-    state_file = f"state-{store.serial}.safetensors"
-    codec.save(state, folder / state_file)
-    manifest = {
-        "state": state_file,
-        "keeps": {str(client): name for client, name in files.items()},
-        "serial": store.serial,
-        "record_bytes": record_bytes,
-        "notes": notes,
-    }
-    draft = folder / (MANIFEST + ".new")
-    with draft.open("w") as file:
-        json.dump(manifest, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, folder / MANIFEST)
-    _sweep(folder, {state_file, *files.values()})
+class Checkpoints:
+    """The checkpoints in a folder: the last two, and with `keep` one of every so many rounds."""
+
+    def __init__(self, folder: Path, store: Store, keep: int = 0) -> None:
+        self.folder, self.store, self.keep = folder, store, keep
+        self._last: Manifest | None = None
+        self._older: dict[int, Manifest] = {}
+
+    def save(self, state: State, record_bytes: int, seconds: float) -> None:
+        """Write what changed, then commit. Whatever moment the process dies at, the last commit stands whole."""
+        files = self.store.flush()
+        self.store.serial += 1
+        name = f"state-{self.store.serial}.safetensors"
+        codec.save(state, self.folder / name)
+        new = Manifest(
+            state=name,
+            keeps={str(client): file for client, file in files.items()},
+            serial=self.store.serial,
+            round=state.round.index,
+            record_bytes=record_bytes,
+            seconds=seconds,
+        )
+        atomic_io.sync_folder(self.folder)  # before a manifest names them
+        before = self._last
+        if before is not None:
+            os.replace(self.folder / MANIFEST, self.folder / f"manifest-{before.round}.json")
+            self._older[before.round] = before
+        atomic_io.write(self.folder / MANIFEST, atomic_io.seal(new.model_dump_json()))
+        self._last = new
+        self._forget(new)
+
+    def load(self) -> Restored | None:
+        """The last checkpoint that is whole, or None if there is none. Nothing is changed until `adopt`."""
+        if self.folder.is_symlink():  # files elsewhere are not ours to take away
+            raise UserError(f"checkpoint folder '{self.folder}' is a link, and must be a folder of the run's own")
+        problems: list[UserError] = []
+        for path in manifests(self.folder):
+            try:
+                manifest = read(path)
+                state = whole(self.folder, manifest)
+            except UserError as problem:
+                problems.append(problem)
+                continue
+            for each in problems:
+                log.warning("%s; going on from the checkpoint before it, after round %d", each, manifest.round)
+            self._last = manifest
+            return Restored(state, manifest.record_bytes, manifest.seconds)
+        if problems:
+            raise problems[0]
+        return None
+
+    def adopt(self) -> None:
+        """Go on from what was loaded: later checkpoints, and whatever was never committed, are taken away."""
+        last, others = self._last, [path for path in manifests(self.folder) if path.name != MANIFEST]
+        for path in others:
+            number = _round_of(path)
+            try:
+                if last is not None and number < last.round:
+                    self._older[number] = read(path)
+            except UserError:
+                pass
+        wanted = set().union(*(each.files for each in self._older.values()))
+        if last is not None:
+            self.store.restore({int(client): name for client, name in last.keeps.items()}, last.serial)
+            wanted |= last.files
+            atomic_io.write(self.folder / MANIFEST, atomic_io.seal(last.model_dump_json()))
+        for path in others:
+            if _round_of(path) not in self._older:
+                path.unlink()
+        for path in self.folder.glob("*"):
+            name = path.name.removesuffix(_DRAFT)
+            if path.name not in wanted and (
+                OURS.fullmatch(name) or (name != path.name and name.startswith("manifest"))
+            ):
+                path.unlink()
+
+    def _forget(self, last: Manifest) -> None:
+        """Take away the manifests that are too old, and the files that only they name."""
+        newest = max(self._older, default=None)
+        dropped: set[str] = set()
+        for number in [r for r in self._older if r != newest and not (self.keep and r % self.keep == 0)]:
+            dropped |= self._older.pop(number).files
+            (self.folder / f"manifest-{number}.json").unlink(missing_ok=True)
+        for name in dropped.difference(last.files, *(each.files for each in self._older.values())):
+            (self.folder / name).unlink(missing_ok=True)
 
 
 def exists(folder: Path) -> bool:
     """Whether a checkpoint was committed there."""
-    return (folder / MANIFEST).exists()
+    return bool(manifests(folder))
 
 
-def load(folder: Path, store: Store) -> Restored | None:
-    """The last committed checkpoint, or None if there is none; the store goes on from it."""
-    path = folder / MANIFEST
-    if not exists(folder):
-        _sweep(folder, set())
-        return None
+def manifests(folder: Path) -> list[Path]:
+    """The manifests in a folder, the last one first."""
+    older = [path for path in folder.glob("manifest-*.json") if _OLDER.fullmatch(path.name)]
+    older.sort(key=_round_of, reverse=True)
+    return [path for path in (folder / MANIFEST, *older) if path.exists()]
+
+
+def _round_of(path: Path) -> int:
+    """Of an older manifest, by its name."""
+    return int(path.stem.partition("-")[2])
+
+
+def read(path: Path) -> Manifest:
+    """A manifest, if it is as it was written."""
+    damaged = UserError(f"checkpoint manifest '{path}' is damaged; restore it, or begin the run anew")
     try:
-        manifest = json.loads(path.read_text())
-        files = {int(client): name for client, name in manifest["keeps"].items()}
-        record_bytes, notes, serial = manifest["record_bytes"], manifest["notes"], manifest["serial"]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"checkpoint manifest '{path}' is damaged; restore it, or begin the run anew") from None
-    for name in (manifest["state"], *files.values()):
-        if not OURS.fullmatch(name):
-            raise UserError(f"manifest '{path}' names a file '{name}', which is not one of a checkpoint's")
-    _sweep(folder, {manifest["state"], *files.values()})
-    store.restore(files, serial)
-    state = codec.load(folder / manifest["state"])
-    assert isinstance(state, State)
-    return Restored(state, record_bytes, notes)
+        body = atomic_io.unseal(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"checkpoint manifest '{path}' cannot be read: {error.strerror}") from None
+    if body is None:
+        raise damaged
+    try:
+        return Manifest.model_validate(json.loads(body))
+    except (ValueError, ValidationError, RecursionError):
+        raise damaged from None
 
 
-def _sweep(folder: Path, wanted: set[str]) -> None:
-    if folder.is_symlink():  # files elsewhere are not ours to take away
-        raise UserError(f"checkpoint folder '{folder}' is a link, and must be a folder of the run's own")
-    for path in folder.glob("*.safetensors"):
-        if path.name not in wanted and OURS.fullmatch(path.name):
-            path.unlink()
+def whole(folder: Path, manifest: Manifest) -> State:
+    """The state that a manifest names, after a look at every file: one that nobody asks for may be damaged, too."""
+    for client, name in manifest.keeps.items():
+        stores.read(folder / name, int(client))
+    state = codec.load(folder / manifest.state)
+    if not isinstance(state, State) or state.round.index != manifest.round:
+        raise UserError(f"file '{folder / manifest.state}' is not the state after round {manifest.round}")
+    return state

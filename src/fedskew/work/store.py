@@ -5,8 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections import OrderedDict
 from pathlib import Path
+from typing import IO, Any
 
 from fedskew import codec, tree
+from fedskew.errors import UserError
 from fedskew.types import Keep
 from fedskew.work.client import settled
 
@@ -16,14 +18,15 @@ BUDGET = 4 << 30
 class Store:
     """Keeps by client. A file, once written, is never changed: a checkpoint refers to files by name.
 
-    Written are only the keeps that changed; `flush` gives the files that hold them all.
+    Written are only the keeps that changed; `flush` gives the files that hold them all. Without a folder, what does
+    not fit into memory goes to a file without a name, which is gone with this process, however that ends.
     """
 
     def __init__(self, folder: Path | None = None, budget: int = BUDGET) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="fedskew-") if folder is None else None
-        self.folder = Path(self._temporary.name) if self._temporary is not None else folder
+        self.folder = folder
         self.budget = budget
         self.serial = 0
+        self._spill = _Spill() if folder is None else None
         self._keeps: OrderedDict[int, Keep] = OrderedDict()
         self._bytes: dict[int, int] = {}
         self._held = 0
@@ -38,11 +41,12 @@ class Store:
         if client in self._keeps:
             self._keeps.move_to_end(client)
             return self._keeps[client]
-        if client not in self._files:
+        if self._spill is not None and client in self._spill:
+            keep = self._spill.read(client)
+        elif self.folder is not None and client in self._files:
+            keep = read(self.folder / self._files[client], client)
+        else:
             return Keep()
-        assert self.folder is not None
-        keep = codec.load(self.folder / self._files[client])
-        assert isinstance(keep, Keep)
         self._hold(client, keep)
         return keep
 
@@ -75,12 +79,55 @@ class Store:
             self._held -= self._bytes.pop(oldest)
 
     def _write(self, client: int) -> None:
-        assert self.folder is not None
-        self.serial += 1
-        name = f"keep-{client}-{self.serial}.safetensors"
-        codec.save(self._keeps[client], self.folder / name)
-        self._files[client] = name
+        if self._spill is not None:
+            self._spill.write(client, self._keeps[client])
+        elif self.folder is not None:
+            self.serial += 1
+            name = f"keep-{client}-{self.serial}.safetensors"
+            codec.save({"client": client, "keep": self._keeps[client]}, self.folder / name)
+            self._files[client] = name
         self._changed.discard(client)
+
+
+def read(path: Path, client: int) -> Keep:
+    """What a client kept, from a file that must be that client's."""
+    held: Any = codec.load(path)
+    if not isinstance(held, dict) or not isinstance(held.get("keep"), Keep) or held.get("client") != client:
+        raise UserError(f"file '{path}' is not the memory of client {client}; restore it, or begin the run anew")
+    return held["keep"]
+
+
+class _Spill:
+    """A nameless file with a place for each client, which is used again as long as what is written fits there."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._places: dict[int, tuple[int, int, int]] = {}
+        self._end = 0
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._places
+
+    def write(self, client: int, keep: Keep) -> None:
+        data = codec.to_bytes(keep)
+        start, room, _ = self._places.get(client, (0, -1, 0))
+        if len(data) > room:
+            start, room = self._end, len(data)
+            self._end += room
+        self._opened().seek(start)
+        self._opened().write(data)
+        self._places[client] = (start, room, len(data))
+
+    def read(self, client: int) -> Keep:
+        start, _, length = self._places[client]
+        self._opened().seek(start)
+        keep: Keep = codec.from_bytes(self._opened().read(length))
+        return keep
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="fedskew-")  # noqa: SIM115 (it lives as long as the store)
+        return self._file
 
 
 def _size(keep: Keep) -> int:

@@ -1,0 +1,106 @@
+"""A finished run is computed again: it is confirmed, or the round and the tensor that differ are named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedskew
+from fedskew import atomic_io, codec, record
+from fedskew.errors import UserError
+from fedskew.work import checkpoint
+from tests.commands import fedskew as call
+
+OPTIONS: dict[str, Any] = {"clients": 5, "rounds": 4, "epochs": 1, "model": "tiny", "engine": "inline"}
+
+
+def trained(folder: Path, method: str = "scaffold", keep: int = 1, **options: Any) -> Path:
+    fedskew.run(method, out=folder, settings=[f"checkpoint.keep={keep}"], **(OPTIONS | options))
+    return folder
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fedavg", {"engine": "pool", "workers": 2}),
+        ("scaffold", {}),
+        ("fednoro(warmup=2)", {"noise": "symmetric:0.4", "clients": 6}),
+    ],
+)
+def test_a_finished_run_is_confirmed(tmp_path: Path, method: str, options: dict[str, Any], keep: int) -> None:
+    folder = trained(tmp_path / "run", method, keep, **options)
+    done = call("verify", str(folder))
+    assert done.exit_code == 0, done.output
+    states = 3 if keep else 2
+    assert f"Confirmed: 4 rounds have the same numbers, and {states} stored states, bit for bit." in done.output
+    if keep:
+        part = call("verify", str(folder), "--rounds", "3-4")
+        assert part.exit_code == 0 and "Computing rounds 3 to 4 again" in part.output
+
+
+def damaged(path: Path, part: str, name: str) -> None:
+    """One byte of one tensor changed, and the file's checksum renewed."""
+    state = codec.load(path)
+    memory = {key: dict(each) for key, each in state.memory.items()}
+    (key,) = [key for key in memory if key.startswith(part)]
+    changed = memory[key][name].clone()
+    changed.view(torch.uint8).view(-1)[0] ^= 1
+    memory[key][name] = changed
+    codec.save(replace(state, memory=memory), path)
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_changed_state_is_named_by_its_round_and_tensor(tmp_path: Path, keep: int) -> None:
+    folder = trained(tmp_path / "run", keep=keep)
+    manifest = checkpoint.read(folder / "checkpoint" / "manifest-2.json")
+    damaged(folder / "checkpoint" / manifest.state, "Aggregate", "w/head.weight")
+    done = call("verify", str(folder))
+    assert done.exit_code == 1
+    assert "round 2: tensor 'w/head.weight' of Aggregate" in done.output and "stored state" in done.output
+    # the rounds after it begin with it, and so they differ too
+    after = fedskew.verify(folder, first=3)
+    assert after.difference is not None and after.difference.startswith("round 3: ")
+
+
+def test_a_changed_memory_is_named_by_its_client(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run")
+    manifest = checkpoint.read(folder / "checkpoint" / "manifest-3.json")
+    path = folder / "checkpoint" / manifest.keeps["2"]
+    held = codec.load(path)
+    (part,) = held["keep"].memory
+    changed = {name: t + 1 for name, t in held["keep"].memory[part].items()}
+    codec.save({"client": 2, "keep": replace(held["keep"], memory={part: changed})}, path)
+    found = fedskew.verify(folder)
+    assert found.difference is not None and "in the stored memory of client 2" in found.difference
+
+
+def test_a_changed_number_is_named(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", "fedavg", keep=0)
+    path = folder / record.NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    line = json.loads(lines[2])
+    del line["crc32"]
+    lines[2] = atomic_io.seal(json.dumps(line | {"test_loss": 0.125}, separators=(",", ":"))) + b"\n"
+    path.write_bytes(b"".join(lines))
+    found = fedskew.verify(folder)
+    assert found.difference is not None
+    assert found.difference.startswith("round 2: 'test_loss' is 0.125 in the record, and")
+
+
+def test_what_cannot_be_verified_is_said(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", "fedavg", keep=0)
+    for rounds, match in (("0-2", "cannot be verified"), ("3-9", "the run has 4"), ("x", "give a round or a range")):
+        done = call("verify", str(folder), "--rounds", rounds)
+        assert done.exit_code == 2 and match in done.output
+    with pytest.raises(UserError, match="is not a run folder"):
+        fedskew.verify(tmp_path)
+    content = (folder / record.NAME).read_bytes().splitlines(keepends=True)
+    (folder / record.NAME).write_bytes(b"".join(content[:-1]))
+    with pytest.raises(UserError, match="has not ended; type: fedskew resume"):
+        fedskew.verify(folder)

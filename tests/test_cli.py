@@ -120,7 +120,7 @@ def test_compare_prints_one_table_and_writes_it() -> None:
     for expected in ("fedprox(mu=0.5)", "±", "rounds to", "clients: vacant %"):
         assert expected in text
     assert {path.name for path in Path("both").iterdir()} == {
-        "comparison.json", "comparison.md", "comparison.png",
+        "comparison.json", "comparison.md", "comparison.png", "run.lock",
         "fedavg-seed0", "fedavg-seed1", "fedprox-mu=0.5-seed0", "fedprox-mu=0.5-seed1",
     }  # fmt: skip
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedskew import face, names, record, worklist
+from fedskew import atomic_io, face, names, record, worklist
 from fedskew.errors import UserError
 from tests.commands import complaint, succeed
 from tests.report.detected import cells, door, write
@@ -187,7 +187,8 @@ def test_detect_calls_clients_by_their_sites(tmp_path: Path) -> None:
     header = json.loads(lines[0])
     header["config"]["partition"]["name"] = "natural"
     header["data"]["sites"] = [f"clinic-{letter}" for letter in "abcdefghij"]
-    (folder / record.NAME).write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n")
+    del header["crc32"]
+    (folder / record.NAME).write_text("\n".join([atomic_io.seal(json.dumps(header)).decode(), *lines[1:]]) + "\n")
     text = succeed("detect", folder)
     assert text.startswith("2 of 10 sites probably have wrong labels: clinic-c, clinic-f\n")
     for expected in (

@@ -139,6 +139,9 @@ with run_lock.held(Path({str(tmp_path)!r})):
         assert run_lock.is_held(tmp_path)
         os.kill(p.pid, signal.SIGKILL)  # its child sleeps on
         p.wait()
+        until = time.monotonic() + 20
+        while run_lock.is_held(tmp_path) and time.monotonic() < until:  # the child may not have begun yet
+            time.sleep(0.05)
         assert run_lock.is_held(tmp_path) is False
         with run_lock.held(tmp_path):
             pass

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from fedskew import record, watch
+from fedskew import atomic_io, record, run_lock, watch
 from fedskew.errors import UserError
 from fedskew.report import runs
 from tests.report import fakes
@@ -47,7 +47,12 @@ def ask(server: watch.Server, path: str, host: str | None = None) -> tuple[int, 
     return found
 
 
-ROUND = '{"kind":"round","round":2,"accuracy":0.75,"up":10,"down":20,"seconds":0.5}\n'
+def round_line(number: int) -> str:
+    text = f'{{"kind":"round","round":{number},"accuracy":0.75,"up":10,"down":20,"seconds":0.5}}'
+    return atomic_io.seal(text).decode() + "\n"
+
+
+ROUND = round_line(2)
 
 
 # ---- what is sent ---------------------------------------------------------------------------------------------------
@@ -82,7 +87,7 @@ def test_a_record_cut_back_by_a_resume_is_sent_from_its_beginning(folder: Path) 
     watched, path = watch.Watched([folder]), folder / record.NAME
     cursor = watched.look().cursor
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:2]) + ROUND.replace('"round":2', '"round":1'))
+    path.write_text("".join(lines[:2]) + round_line(1))
     news = watched.look().news(cursor)
     assert news is not None
     assert news["rows"][0]["from"] == 0
@@ -117,6 +122,8 @@ def test_where_there_is_no_run_one_sentence_says_so(tmp_path: Path) -> None:
 def test_a_run_is_starting_then_running_then_stalled_then_dead_then_finished(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
+    lock = run_lock.held(folder)
+    lock.__enter__()
     writer = record.Writer.create(folder / record.NAME, fakes.header("fedavg", 0))
 
     def now(quiet: float) -> str:
@@ -128,13 +135,13 @@ def test_a_run_is_starting_then_running_then_stalled_then_dead_then_finished(tmp
     writer.write("round", round=0, accuracy=0.5, seconds=10.0)
     # the slowest round took 10 s: five times that are waited for
     assert [now(quiet) for quiet in (0.0, 49.0, 51.0)] == ["running", "running", "stalled"]
-    writer.close()
+    lock.__exit__(None, None, None)
     assert now(0.0) == "dead"
-    again = record.Writer.append_to(folder / record.NAME, (folder / record.NAME).stat().st_size)
-    assert now(0.0) == "running"
-    again.write("end", seconds=1.0)
-    assert now(1e9) == "finished"
-    again.close()
+    with run_lock.held(folder):
+        assert now(0.0) == "running"
+        writer.write("end", seconds=1.0)
+        assert now(1e9) == "finished"
+    writer.close()
 
 
 def test_states_are_told_in_words(folder: Path) -> None:
@@ -217,11 +224,10 @@ def test_it_listens_to_this_machine_only_and_tokens_differ(server: watch.Server,
 
 
 def test_a_writer_that_is_gone_leaves_no_lock(tmp_path: Path) -> None:
-    path = tmp_path / record.NAME
     child = os.fork()
     if child == 0:
-        record.Writer.create(path, {})
+        run_lock.held(tmp_path).__enter__()
         os._exit(0)  # like a kill: nothing is closed in order
     os.waitpid(child, 0)
-    assert record.has_writer(path) is False
-    assert record.has_writer(tmp_path / "nothing") is False
+    assert (tmp_path / run_lock.NAME).exists() and run_lock.is_held(tmp_path) is False
+    assert run_lock.is_held(tmp_path / "nothing") is False

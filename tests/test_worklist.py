@@ -314,7 +314,7 @@ def test_mistakes_end_in_one_sentence(finished: Path, tmp_path: Path) -> None:
     assert "'extra' is [2] in the file and missing in" in complaint("worklist", finished, *asked, "--weights", torn)
     text = (finished / run_folder.CONFIG).read_text()
     (begun / run_folder.CONFIG).write_text(re.sub(r"(?m)^seed = 0$", "seed = 1", text))
-    assert "the data are not those that the run" in complaint("worklist", begun, *asked)
+    assert "has seed = 1, but the run was begun with 0" in complaint("worklist", begun, *asked)
     assert not out.exists()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import experiment, record
+from fedskew import experiment, record, run_lock
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.federation import certificates, folder
@@ -227,7 +227,7 @@ class Federation(Processes):
         with self.link() as link:
 
             def ended() -> record.Run | None:
-                how = None if record.has_writer(path) else link.ended(self.numbers[out])
+                how = None if run_lock.is_held(out) else link.ended(self.numbers[out])
                 run = record.read(out) if path.exists() else record.Run()
                 assert how is None or run.end is not None, how
                 return run if run.end is not None else None

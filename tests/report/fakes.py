@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedskew import record
+from fedskew import atomic_io, record
 from fedskew.config import RunConfig
 
 COUNTS = [[5, 0, 1], [0, 7, 2]]
@@ -49,6 +49,12 @@ def header(method: str, seed: int, alpha: float = 0.5, rounds: int = 3) -> dict[
         "hardware": {"cores": 2},
         "started": "2026-01-01T00:00:00Z",
     }
+
+
+def append(folder: Path, text: str) -> None:
+    """Add one line to the record of a folder."""
+    with (folder / record.NAME).open("ab") as file:
+        file.write(atomic_io.seal(text) + b"\n")
 
 
 def write(

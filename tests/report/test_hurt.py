@@ -22,8 +22,9 @@ def test_clients_are_as_they_were_last_the_worst_first(tmp_path: Path) -> None:
         return [{"client": 0, "accuracy_all": share, "recall": []}, {"client": 1, "accuracy_all": 0.3, "recall": []}]
 
     folder = fakes.write(tmp_path / "run", [0.5], end=False, clients=scored(0.9))
-    with (folder / "record.jsonl").open("a") as file:
-        file.write('{"kind":"round","round":1,"clients":[{"client":0,"accuracy_all":0.1,"accuracy_vacant":0.05}]}\n')
+    fakes.append(
+        folder, '{"kind":"round","round":1,"clients":[{"client":0,"accuracy_all":0.1,"accuracy_vacant":0.05}]}'
+    )
     (found,) = numbers.tasks(runs.read([folder]))
     first, second = hurt.clients(found)
     assert (first.client, first.accuracy, first.vacant) == (0, {"fedavg": 0.1}, {"fedavg": 0.05})

@@ -217,8 +217,7 @@ def test_a_page_of_markdown_has_every_table(loaded: list[runs.Loaded]) -> None:
 
 def test_a_page_of_markdown_has_detections_and_confusions(tmp_path: Path) -> None:
     folder = detected.write(tmp_path / "run", detected.door(detected.cells([2, 5])))
-    with (folder / record.NAME).open("a") as file:
-        file.write('{"kind":"end","seconds":1.0,"confusion":[[8,1,0],[0,7,0],[0,0,6]]}\n')
+    fakes.append(folder, '{"kind":"end","seconds":1.0,"confusion":[[8,1,0],[0,7,0],[0,0,6]]}')
     text = page.markdown(runs.read([folder]))
     assert "- fednoro, seed 0: 2 of 10 sites probably have wrong labels: 2, 5" in text
     assert "| mole | 8 | 1 | · |" in text
@@ -228,8 +227,7 @@ def test_a_detection_tells_what_came_since_without_being_drawn_again(tmp_path: P
     folder = detected.write(tmp_path / "run", detected.door(detected.cells([1], clients=2, gap=0.1), round=2))
     before = runs.read([folder])
     first = page.draw(before)
-    with (folder / record.NAME).open("a") as file:
-        file.write('{"kind":"round","round":2,"accuracy":0.5,"shares":{"0":0.6,"1":0.4}}\n')
+    fakes.append(folder, '{"kind":"round","round":2,"accuracy":0.5,"shares":{"0":0.6,"1":0.4}}')
     now = runs.read([folder])
     assert page.unchanged(before, now) == ["partition"]
     drawn = panels._picture.cache_info().misses
@@ -308,8 +306,7 @@ def test_a_thousand_clients_and_two_hundred_classes(tmp_path: Path) -> None:
 def test_confusions_of_many_methods_are_cut_to_the_best_and_the_page_says_so(tmp_path: Path) -> None:
     for method in range(panels.MOST_CONFUSIONS + 2):
         folder = fakes.write(tmp_path / str(method), [method / 100], method=f"m{method}", end=False)
-        with (folder / record.NAME).open("a") as file:
-            file.write('{"kind":"end","seconds":1.0,"confusion":[[1,0,0],[0,1,0],[0,0,1]]}\n')
+        fakes.append(folder, '{"kind":"end","seconds":1.0,"confusion":[[1,0,0],[0,1,0],[0,0,1]]}')
     text = page.html(runs.read([tmp_path]))
     assert text.count("Only the best methods") == 2
     assert text.count("true \\ taken for") == panels.MOST_CONFUSIONS

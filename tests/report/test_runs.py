@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import fedskew
-from fedskew import record
+from fedskew import record, run_lock
 from fedskew.errors import UserError
 from fedskew.report import comparison, runs
 from tests.report import fakes
@@ -126,10 +126,9 @@ def test_a_file_is_a_record_by_its_header_or_its_name(tmp_path: Path, name: str)
 
 def test_a_run_that_is_going_is_told_from_one_that_stopped(tmp_path: Path) -> None:
     folder = fakes.write(tmp_path / "run", [0.5], end=False)
-    writer = record.Writer.append_to(folder / record.NAME, (folder / record.NAME).stat().st_size)
-    (loaded,) = runs.read([folder])
-    assert loaded.state == "going, now after 1 of 3 rounds"
-    writer.close()
+    with run_lock.held(folder):
+        (loaded,) = runs.read([folder])
+        assert loaded.state == "going, now after 1 of 3 rounds"
     assert loaded.state == "stopped after 1 of 3 rounds"
 
 

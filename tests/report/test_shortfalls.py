@@ -44,10 +44,8 @@ def test_nobody_wins_against_or_with_half_a_method(tmp_path: Path) -> None:
     for seed in range(3):
         for method, share in (("whole", 0.5), ("half", 0.75)):
             folder = tmp_path / f"{method}-{seed}"
-            fakes.write(folder, [share, share + seed / 100], method, seed, stage=0)
-            path = folder / record.NAME
-            stages = '["","Detect"]' if method == "half" else '[""]'
-            path.write_text(path.read_text().replace('"kind":"header",', f'"kind":"header","stages":{stages},', 1))
+            stages = ["", "Detect"] if method == "half" else [""]
+            fakes.write(folder, [share, share + seed / 100], method, seed, told={"stages": stages}, stage=0)
     (task,) = numbers.tasks(runs.read([tmp_path]))
     assert verdict.says(task, "best").startswith("By best accuracy half has the highest mean, 76.00 %")
     assert verdict.cautions(task) == [f"half: {LEFT_OUT}."]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import record
 from fedskew.report import numbers, page, panels, pictures, runs, verdict
 from fedskew.report.runs import Loaded
 from tests.report import fakes
@@ -22,8 +21,7 @@ def copied(tmp_path: Path) -> list[Loaded]:
     """Two seeds, of which the first is found in another folder, too."""
     for seed, share in enumerate((0.4, 0.7)):
         folder = fakes.write(tmp_path / f"seed{seed}", [share], seed=seed, end=False, recall=[share])
-        with (folder / record.NAME).open("a") as file:
-            file.write('{"kind":"end","seconds":1.0,"confusion":[[1,0],[0,1]]}\n')
+        fakes.append(folder, '{"kind":"end","seconds":1.0,"confusion":[[1,0],[0,1]]}')
     shutil.copytree(tmp_path / "seed0", tmp_path / "elsewhere" / "copy")
     return runs.read([tmp_path / "seed0", tmp_path / "elsewhere", tmp_path / "seed1"])
 

@@ -68,6 +68,14 @@ def test_the_run_folder_has_everything(tmp_path: Path) -> None:
     assert sum(written[1]["predicted"]) == 60 and len(written[1]["recall"]) == 10
 
 
+@pytest.mark.parametrize("mode", [None, 0o644], ids=["no git", "a git that cannot be started"])
+def test_a_run_needs_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None) -> None:
+    if mode is not None:
+        (tmp_path / "git").touch(mode)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert harness.finish(harness.config(), out=tmp_path / "run").header["versions"]["commit"] is None
+
+
 def test_bf16_trains_and_keeps_float32_weights() -> None:
     full, half = (harness.finish(harness.config(precision=p)) for p in ("float32", "bf16"))
     assert half.weights is not None and all(

@@ -116,11 +116,17 @@ def versions() -> dict[str, str | None]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = None
-    asked = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    found["commit"] = asked.stdout.strip() or None
+    found["commit"] = _commit()
     return found
+
+
+def _commit() -> str | None:
+    """None outside of a checkout, and where git cannot be started."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or None
+    except OSError:
+        return None
 
 
 def hardware() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -17,6 +17,8 @@ class Server(ThreadingHTTPServer):
     with_ranges: bool
     shifted: int
     hold: bool
+    endless: bool
+    elsewhere: str
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -43,6 +45,14 @@ class _Handler(BaseHTTPRequestHandler):
         if begin and begin >= len(content):
             self.send_error(416)
             return
+        if server.elsewhere:
+            self.send_response(302)
+            self.send_header("Location", server.elsewhere)
+            self.end_headers()
+            return
+        if server.endless:
+            self._send_for_ever(content)
+            return
         body = content[begin:]
         self.send_response(206 if begin else 200)
         self.send_header("Content-Length", str(len(body) + server.hold))
@@ -55,6 +65,14 @@ class _Handler(BaseHTTPRequestHandler):
         server.sent += len(body)
         if server.hold:
             server.released.wait(60)
+
+    def _send_for_ever(self, content: bytes) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):  # whoever asked has left
+            while not self.server.released.is_set():
+                self.wfile.write(content)
+                self.server.sent += len(content)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -69,11 +87,17 @@ def serving(
     ranges: bool = True,
     shifted: int = 0,
     hold: bool = False,
+    endless: bool = False,
+    elsewhere: str = "",
 ) -> Iterator[Server]:
-    """Serve files; the first answers break off after so many bytes, or are these codes; on hold, a last byte is due."""
+    """Serve files; the first answers break off after so many bytes, or are these codes; on hold, a last byte is due.
+
+    An `endless` server names no length and sends a file again and again; `elsewhere` is where all are sent on to.
+    """
     with Server() as server:
         server.files, server.break_after, server.codes = files, list(break_after), list(codes)
         server.with_ranges, server.shifted, server.hold = ranges, shifted, hold
+        server.endless, server.elsewhere = endless, elsewhere
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:

@@ -7,10 +7,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.commands import fedskew
 from tests.data.served import Server, serving
 
 from fedskew.data import download
-from fedskew.data.addresses import File, Origin
+from fedskew.data.addresses import ORIGINS, File, Origin
 from fedskew.errors import UserError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
@@ -175,9 +176,59 @@ def test_room_is_asked_of_the_disk(tmp_path: Path) -> None:
 
 def test_addresses_at_a_mirror() -> None:
     assert download.at_mirror("http://here/data/", "a b.zip") == "http://here/data/a%20b.zip"
-    for wrong in ("here/data", "file:///etc", "ftp://x"):
-        with pytest.raises(UserError, match="http://"):
-            download.at_mirror(wrong, "a.zip")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["here/data", "file:///etc", "ftp://x", "ftp:/x", "", "http://", "http:///x", "http://[", "http://[::1", "http://a b",
+     "http://x:99999999", "http://x:y", "http://x:-1", "http://x:0", "http://x\x1b[31m", "http://x\n"],
+)  # fmt: skip
+def test_a_malformed_mirror_ends_in_a_sentence(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(UserError, match=r"is no address\. Give one that begins with http://"):
+        download.at_mirror(wrong, "a.zip")
+    result = fedskew("data", "get", "mnist", "--data-dir", tmp_path, "--mirror", wrong)
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit), result.output
+    assert "is no address" in result.stderr
+
+
+def test_a_redirection_to_a_malformed_address_ends_in_a_sentence(tmp_path: Path) -> None:
+    with serving({"file.bin": b""}, elsewhere="http://[") as server:
+        assert "is no address" in complaint(server, tmp_path / "f")
+
+
+# ---- no more than a file has ----------------------------------------------------------------------------------------
+
+
+def test_an_endless_mirror_is_left_at_the_known_size(tmp_path: Path) -> None:
+    with serving({"a.bin": CONTENT}) as official, serving({"a.bin": bytes(1 << 20)}, endless=True) as mirror:
+        with pytest.raises(UserError, match=r"sends more than the 1,048,576 bytes that it may have"):
+            download.obtain(origin(official), tmp_path, mirror=mirror.url())
+        assert list((tmp_path / "toy").iterdir()) == [], "nothing is kept of it"
+
+
+def test_a_server_that_announces_too_much_is_left_at_once(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT}) as server, pytest.raises(UserError, match="more than the 1,000 bytes"):
+        fetch(server, tmp_path / "f", most=1000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_that_is_too_long_is_fetched_anew(tmp_path: Path) -> None:
+    (tmp_path / "f.part").write_bytes(CONTENT + b"more")
+    with serving({"file.bin": CONTENT}) as server:
+        fetch(server, tmp_path / "f", most=len(CONTENT))
+    assert server.ranges == [None] and (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_an_endless_address_is_followed_by_the_next(tmp_path: Path) -> None:
+    with serving({"file.bin": CONTENT}, endless=True) as endless, serving({"file.bin": CONTENT}) as server:
+        download.fetch([endless.url("file.bin"), server.url("file.bin")], tmp_path / "f", MD5, most=len(CONTENT))
+    assert (tmp_path / "f").read_bytes() == CONTENT
+
+
+def test_every_known_file_has_a_bound() -> None:
+    files = [file for each in ORIGINS.values() for file in each.files]
+    assert all(0 < file.size <= file.most <= 2 * file.size for file in files)
+    assert all(file.rounded for file in files if file.size % 10_000 == 0)
 
 
 # ---- whole data sets -------------------------------------------------------------------------------------------------

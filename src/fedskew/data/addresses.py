@@ -12,11 +12,17 @@ from fedskew.data import archives
 
 @dataclass(frozen=True)
 class File:
-    """A file at one or more addresses; `size` is for people, the checksum decides."""
+    """A file at one or more addresses; the checksum decides, and what is longer than `most` bytes is never read."""
 
     urls: tuple[str, ...]
     size: int
     checksum: str
+    #: to two or three digits, from where it is offered
+    rounded: bool = False
+
+    @property
+    def most(self) -> int:
+        return 2 * self.size if self.rounded else self.size
 
     @property
     def name(self) -> str:
@@ -84,8 +90,8 @@ def _is_there(place: Path, proof: str) -> bool:
     )
 
 
-def _file(url: str, size: int, checksum: str) -> File:
-    return File((url,), size, checksum)
+def _file(url: str, size: int, checksum: str, rounded: bool = False) -> File:
+    return File((url,), size, checksum, rounded)
 
 
 def _idx(bases: tuple[str, ...], files: Mapping[str, tuple[int, str]]) -> tuple[File, ...]:
@@ -94,8 +100,8 @@ def _idx(bases: tuple[str, ...], files: Mapping[str, tuple[int, str]]) -> tuple[
     )
 
 
-def _medmnist(name: str, what: str, size: int, md5: str) -> Origin:
-    file = _file(f"https://zenodo.org/records/6496656/files/{name}.npz", size, f"md5:{md5}")
+def _medmnist(name: str, what: str, size: int, md5: str, rounded: bool = True) -> Origin:
+    file = _file(f"https://zenodo.org/records/6496656/files/{name}.npz", size, f"md5:{md5}", rounded)
     return Origin(
         ("medmnist",),
         (file.name,),
@@ -211,8 +217,8 @@ ORIGINS: dict[str, Origin] = {
         ("usps", "USPS"),
         ("usps.h5|usps.bz2", "usps.h5|usps.t.bz2"),
         (
-            _file(f"{_USPS}/usps.bz2", 6_600_000, "md5:ec16c51db3855ca6c91edd34d0e9b197"),
-            _file(f"{_USPS}/usps.t.bz2", 1_800_000, "md5:8ea070ee2aca1ac39742fdd1ef5ed118"),
+            _file(f"{_USPS}/usps.bz2", 6_600_000, "md5:ec16c51db3855ca6c91edd34d0e9b197", rounded=True),
+            _file(f"{_USPS}/usps.t.bz2", 1_800_000, "md5:8ea070ee2aca1ac39742fdd1ef5ed118", rounded=True),
         ),
     ),
     "svhn": Origin(
@@ -261,11 +267,16 @@ ORIGINS: dict[str, Origin] = {
                 "https://zenodo.org/records/6496656/files/dermamnist.npz",
                 20_000_000,
                 "md5:0744692d530f8e62ec473284d019b0c7",
+                rounded=True,
             ),
         ),
     ),
     "pathmnist": _medmnist(
-        "pathmnist", "107,180 patches of colon tissue, 9 classes", 205_615_438, "a8b06965200029087d5bd730944a56c1"
+        "pathmnist",
+        "107,180 patches of colon tissue, 9 classes",
+        205_615_438,
+        "a8b06965200029087d5bd730944a56c1",
+        rounded=False,
     ),
     "octmnist": _medmnist(
         "octmnist", "109,309 retinal OCT images, 4 classes", 55_000_000, "c68d92d5b585d8d81f7112f81e2d0842"

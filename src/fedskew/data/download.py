@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import http.client
+import re
 import shutil
 import ssl
 import time
@@ -25,6 +26,8 @@ Watch = Callable[[str], Tell]
 
 TIMEOUT = 30.0
 TRIES = 4
+#: bytes that a file of unknown size may have
+MOST = 10_000_000_000
 _CHUNK = 1 << 18
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 
@@ -55,7 +58,7 @@ def obtain(
         if not _is_official(target, file.checksum):
             if target.exists() and not file.packed and not force:
                 raise UserError(f"'{target}' is there and not the official file; --force replaces it")
-            fetch(urls, target, file.checksum, size=file.size, tell=watch and watch(file.name))
+            fetch(urls, target, file.checksum, size=file.size, most=file.most, tell=watch and watch(file.name))
         if file.packed:
             shutil.rmtree(place, ignore_errors=True)
             archives.unpack(target, place)
@@ -68,6 +71,7 @@ def fetch(
     checksum: str,
     *,
     size: int = 0,
+    most: int = MOST,
     tell: Tell | None = None,
     pause: float = 1.0,
     timeout: float = TIMEOUT,
@@ -76,12 +80,14 @@ def fetch(
 
     `checksum` is "md5:..." or "sha256:...". What has arrived lies in a file with .part behind its name, where the next
     call goes on; a finished download that is not the official file is deleted. `size` is what to tell until the server
-    says better. After a failure that may pass it is tried again, after `pause` seconds, then twice as many, and so on.
+    says better; an address that sends more than `most` bytes is given up. After a failure that may pass it is tried again, after `pause` seconds, then twice as many, and so on.
     """
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _fetch_part(urls, part, size, tell, pause, timeout)
+        if _size(part) > most:
+            part.unlink()
+        _fetch_part(urls, part, size, most, tell, pause, timeout)
         found = digest(part, checksum.partition(":")[0])
         if found != checksum:
             part.unlink()
@@ -118,26 +124,33 @@ def check_room(folder: Path, wanted: int) -> None:
 
 def at_mirror(mirror: str, name: str) -> str:
     """The address of file `name` below the address `mirror`."""
-    if urllib.parse.urlsplit(mirror).scheme not in ("http", "https"):
-        raise UserError(f"mirror '{mirror}' should be an address that begins with http:// or https://")
+    try:
+        parts = urllib.parse.urlsplit(mirror)
+        right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of brackets that are not closed, and of ports that are none
+        right = False
+    if not right or re.search(r"[\s\x00-\x1f\x7f]", mirror):
+        raise UserError(f"mirror {mirror!r} is no address. Give one that begins with http:// or https:// and a host.")
     return f"{mirror.rstrip('/')}/{urllib.parse.quote(name)}"
 
 
-def _fetch_part(urls: Sequence[str], part: Path, size: int, tell: Tell | None, pause: float, timeout: float) -> None:
+def _fetch_part(
+    urls: Sequence[str], part: Path, size: int, most: int, tell: Tell | None, pause: float, timeout: float
+) -> None:
     refusals = []
     for url in urls:
-        fruitless, most = 0, _size(part)
+        fruitless, furthest = 0, _size(part)
         while True:
             try:
-                _go_on(url, part, size, tell, timeout)
+                _go_on(url, part, size, most, tell, timeout)
                 return
             except _Refused as refusal:
                 refusals.append(str(refusal))
                 break
             except _Broken as failure:
                 # Only growth beyond what was there before counts: a server without ranges begins again every time.
-                fruitless = 0 if _size(part) > most else fruitless + 1
-                most = max(most, _size(part))
+                fruitless = 0 if _size(part) > furthest else fruitless + 1
+                furthest = max(furthest, _size(part))
                 if fruitless >= TRIES:
                     refusals.append(str(failure))
                     break
@@ -146,8 +159,8 @@ def _fetch_part(urls: Sequence[str], part: Path, size: int, tell: Tell | None, p
     raise UserError(f"cannot download '{part.stem}': {', and '.join(refusals)}{kept}")
 
 
-def _go_on(url: str, part: Path, size: int, tell: Tell | None, timeout: float) -> None:
-    """Add to `part` what is missing of `url`, in one request."""
+def _go_on(url: str, part: Path, size: int, most: int, tell: Tell | None, timeout: float) -> None:
+    """Add to `part` what is missing of `url`, in one request; what is longer than `most` bytes is another file."""
     have = _size(part)
     answer = _open(url, have, timeout)
     if answer is None:
@@ -160,11 +173,16 @@ def _go_on(url: str, part: Path, size: int, tell: Tell | None, timeout: float) -
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length and length.isdecimal() else 0
         with open(part, "ab" if have else "wb") as file:
-            while chunk := _read(answer):
+            while total <= most and (chunk := _read(answer, most + 1 - have)):
                 file.write(chunk)
                 have += len(chunk)
+                if have > most:
+                    break
                 if tell is not None:
                     tell(have, total or max(size, have))
+    if max(have, total) > most:
+        part.unlink()
+        raise _Refused(f"{url} sends more than the {most:,} bytes that it may have, so it is another file")
     if have < total:
         raise _Broken(f"{url} broke off after {have:,} of {total:,} bytes")
 
@@ -190,9 +208,9 @@ def _open(url: str, have: int, timeout: float) -> http.client.HTTPResponse | Non
         raise _Broken(f"{url} broke off ({error or type(error).__name__})") from error
 
 
-def _read(answer: http.client.HTTPResponse) -> bytes:
+def _read(answer: http.client.HTTPResponse, wanted: int) -> bytes:
     try:
-        return answer.read1(_CHUNK)
+        return answer.read1(min(_CHUNK, wanted))
     except (OSError, http.client.HTTPException) as error:  # of the net; writing to disk has its own
         raise _Broken(f"{answer.url} broke off ({error or type(error).__name__})") from error
 

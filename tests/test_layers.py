@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
 
 #: what each place may import of fedskew: the layers below it, and its own folder
 L0 = {"errors", "types", "tree", "seeds", "sections", "config", "functional", "record", "record_lines"}
-L0 |= {"run_folder", "run_lock", "atomic_io", "codec", "names"}
+L0 |= {"run_folder", "run_lock", "atomic_io", "codec", "names", "consent"}
 BELOW: dict[str, set[str]] = {
     "data": L0,
     "models": L0,
@@ -68,6 +68,7 @@ FLOOR: dict[str, set[str]] = {
     "tree": {"types"},
     "sections": {"errors"},
     "config": {"errors", "sections"},
+    "consent": {"errors", "config"},
     "record_lines": set(),
     "atomic_io": set(),
     "record": {"errors", "record_lines", "atomic_io"},

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from fedskew import config as configuration
-from fedskew import evidence, recording, resolve, run_folder, run_lock
+from fedskew import consent, evidence, recording, resolve, run_folder, run_lock
 from fedskew.config import RunConfig
 from fedskew.data import augment, shards, sources
 from fedskew.data import partition as partitions
@@ -112,7 +112,7 @@ def prepare(
     def build(wanted: Spec, seed: int = config.seed) -> nn.Module:
         if wanted == spec and given.module is not None:
             return networks.adapt(copy.deepcopy(given.module), config.model.head, classes=source.classes)
-        return networks.build(wanted, task.classes, shape, seed)
+        return networks.build(wanted, task.classes, shape, seed, agreed=spec)
 
     site = Site(
         plan=plan,
@@ -178,10 +178,15 @@ def resume(folder: Path, *, given: Given = NOTHING, progress: Progress | None = 
 
 
 def begun(
-    folder: Path, rounds: int | None = None, data_dir: str | Path | None = None, workers: int | None = None
+    folder: Path,
+    rounds: int | None = None,
+    data_dir: str | Path | None = None,
+    workers: int | None = None,
+    allow_code: consent.Consent = False,
 ) -> RunConfig:
     """The configuration of the run in a folder: perhaps for more rounds, data that are elsewhere now, other workers."""
     config = run_folder.load_config(folder)
+    consent.check(config, folder / run_folder.CONFIG, allow_code)
     rounds = config.rounds if rounds is None else rounds
     if rounds < config.rounds:
         raise UserError(f"rounds is {rounds}, but the run in '{folder}' was made for {config.rounds}; give more")

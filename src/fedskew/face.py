@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedskew import config as configuration
-from fedskew import record, run_folder, run_lock
+from fedskew import consent, record, run_folder, run_lock
 from fedskew.config import RunConfig
 from fedskew.errors import UserError, nearest
 from fedskew.sections import Noise
@@ -69,11 +69,13 @@ def configure(
     partition: str | None = None,
     noise: str | None = None,
     settings: Iterable[str] = (),
+    allow_code: consent.Consent = False,
     **flags: Any,
 ) -> RunConfig:
     """A configuration from a TOML file (or the defaults), then flags that are not None, then ``key=value`` settings.
 
-    `data` is the path of your own data; if it names sites, they are the clients unless a partition is named.
+    `data` is the path of your own data; if it names sites, they are the clients unless a partition is named. Code that
+    the file names needs `allow_code`: True, or a list of the modules.
     """
     _check_kind("config", config, (str, Path, RunConfig), "the path of a TOML file, or a RunConfig")
     _check_kind("data", data, (str, Path), "a path")
@@ -112,7 +114,15 @@ def configure(
     _check_consistent(said, settings, values)
     made = configuration.from_dict(values)
     _check_letters(made)
+    if isinstance(config, str | Path):
+        consent.check(made, config, allow_code, typed_keys(settings, **flags))
     return made
+
+
+def typed_keys(settings: Iterable[str] = (), **flags: Any) -> set[str]:
+    """The keys of a configuration that settings and flags set."""
+    flagged = {FLAGS[flag] for flag, value in flags.items() if flag in FLAGS and value is not None}
+    return flagged | {setting.partition("=")[0].strip() for setting in settings}
 
 
 def _check_kind(name: str, value: Any, kinds: tuple[type, ...], wanted: str) -> None:
@@ -247,7 +257,8 @@ def resume(
 ) -> Result:
     """Go on with an interrupted run. Data and a module that were handed over in Python must be handed over again.
 
-    A tracker that followed it before goes on too, unless another one is named, or 'none'.
+    A tracker that followed it before goes on too, unless another one is named, or 'none'. A network ``module:function``
+    that the folder names needs `allow_code`: True, or a list of the modules.
     """
     from fedskew import experiment
     from fedskew import track as trackers
@@ -315,7 +326,7 @@ def holds(folder: Path, config: RunConfig) -> bool:
 
     if not (folder / run_folder.CONFIG).exists():
         return False
-    before = experiment.begun(folder)
+    before = experiment.begun(folder, allow_code=True)  # which is only compared
     engine = before.engine.model_copy(update={key: getattr(config.engine, key) for key in _WHO_COMPUTES})
     moved = {"dir": config.data.dir} if before.data.is_gone else {}
     if before.model_copy(update={"engine": engine, "data": before.data.model_copy(update=moved)}) != config:
@@ -330,7 +341,8 @@ def _continued(config: RunConfig, folder: Path | None, *, given: Given, progress
     if folder is None or not holds(folder, config):
         return experiment.run(config, folder, given=given, progress=progress)
     now = {"data_dir": config.data.dir, "workers": config.engine.workers}
-    return experiment.resume(folder, given=given, progress=progress, **now)
+    agreed = consent.code_in(config).values()
+    return experiment.resume(folder, given=given, progress=progress, allow_code=agreed, **now)
 
 
 def _named(data: Any, given: Given, model: Any, options: dict[str, Any]) -> dict[str, Any]:

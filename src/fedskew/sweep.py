@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import experiment, face, record, resolve, run_folder, run_lock, space
+from fedskew import consent, experiment, face, record, resolve, run_folder, run_lock, space
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.experiment import Given, Progress
@@ -176,7 +176,8 @@ def _trained(trial: Trial, seed: int, kind: str, place: _Place) -> record.Run:
             experiment.run(config, folder, given=place.given, force=place.force, progress=shown)
         elif not _finished(folder):
             now = {"data_dir": config.data.dir, "workers": config.engine.workers}
-            experiment.resume(folder, given=place.given, progress=shown, **now)
+            agreed = consent.code_in(config).values()
+            experiment.resume(folder, given=place.given, progress=shown, allow_code=agreed, **now)
     except UserError as error:  # which says nothing about the other values
         place.failed[where] = str(error)
         return record.Run()

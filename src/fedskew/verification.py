@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import evidence, experiment, privacy, record, resolve, run_folder, tree
+from fedskew.consent import Consent
 from fedskew.errors import UserError
 from fedskew.experiment import NOTHING, Given, Progress
 from fedskew.models import weights
@@ -75,10 +76,12 @@ def verify(
     progress: Progress | None = None,
     data_dir: str | Path | None = None,
     workers: int | None = None,
+    allow_code: Consent = False,
 ) -> Verified:
     """Compute rounds of a finished run again and compare each number of its record and each tensor that it stored."""
     wanted = wanted or plan(folder)
-    config, before = experiment.begun(folder, data_dir=data_dir, workers=workers), record.read(folder)
+    config = experiment.begun(folder, data_dir=data_dir, workers=workers, allow_code=allow_code)
+    before = record.read(folder)
     if (folder / "run_id").exists():
         raise UserError(f"the run in '{folder}' is a federation's: only its sites have the data to compute it again")
     given = replace(given, shelf=given.shelf or Shelf(folder))

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import experiment, names, record
+from fedskew import consent, experiment, names, record
 from fedskew.data import files
 from fedskew.data.sources import Source
 from fedskew.errors import UserError, nearest
@@ -135,13 +135,16 @@ def check(site: Site, client: int, suspects: Sequence[Suspect], n: int = AHEAD) 
 
 def client_names(folder: Path, source: Source) -> list[str]:
     """What the clients of a run are called."""
-    partition = experiment.begun(folder).partition
+    partition = experiment.begun(folder, allow_code=True).partition  # for which no network is built
     return names.of_clients(partition.name, partition.clients, source.site_names)
 
 
-def open_run(folder: Path) -> tuple[Site, Source, Spec]:
-    """The data and the network of a run, from its configuration; they must be those it was begun with."""
-    config = experiment.begun(folder)
+def open_run(folder: Path, allow_code: consent.Consent = False) -> tuple[Site, Source, Spec]:
+    """The data and the network of a run, from its configuration; they must be those it was begun with.
+
+    A network ``module:function`` needs `allow_code`: True, or a list of the modules.
+    """
+    config = experiment.begun(folder, allow_code=allow_code)
     site, source, spec = experiment.prepare(config, experiment.Given(shelf=Shelf(folder)))
     header = record.read(folder).header if (folder / record.NAME).exists() else {"shards": site.shards.digest}
     if header.get("shards") != site.shards.digest or not record.same_files(header, source.checksums):

@@ -180,8 +180,8 @@ def test_addresses_at_a_mirror() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["here/data", "file:///etc", "ftp://x", "ftp:/x", "", "http://", "http:///x", "http://[", "http://[::1", "http://a b",
-     "http://x:99999999", "http://x:y", "http://x:-1", "http://x:0", "http://x\x1b[31m", "http://x\n"],
+    ["here/data", "file:///etc", "ftp://x", "ftp:/x", "", "http://", "http:///x", "http://[", "http://[::1",
+     "http://a b", "http://x:99999999", "http://x:y", "http://x:-1", "http://x:0", "http://x\x1b[31m", "http://x\n"],
 )  # fmt: skip
 def test_a_malformed_mirror_ends_in_a_sentence(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(UserError, match=r"is no address\. Give one that begins with http://"):

@@ -145,6 +145,7 @@ def stop(folder: Path) -> None:
 @options.setting("--seed", "All randomness follows from it.", "file", int)
 @options.setting("--target", "Count the rounds to this accuracy, 0 to 1.", "none", float)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key, e.g. local.momentum=0.")
+@options.allow_code
 @options.as_json
 def run(folder: Path, method: str | None, name: str | None, as_json: bool, **asked: Any) -> None:
     """Coordinator: train METHOD with all sites, show every round, and write a report.

@@ -30,6 +30,20 @@ _configuration = _together(
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any key, e.g. local.momentum=0."),
 )
 
+
+def _agreed(context: click.Context, option: click.Parameter, allowed: bool) -> bool | tuple[str, ...]:
+    """All that a file names, or the modules that --import names."""
+    del option
+    return allowed or context.find_root().params["modules"]
+
+
+allow_code = click.option(
+    "--allow-code",
+    is_flag=True,
+    callback=_agreed,
+    help="Run the code that a file names: a network module:function, or a Ray cluster's address.",
+)
+
 task = _together(
     setting("--data", "Your own: a .csv, a folder, an .npz or .safetensors file.", "none"),
     click.option(
@@ -62,6 +76,7 @@ training = _together(
     setting("--device", "Where networks run.", "cpu"),
     setting("--precision", "float32, or bf16 (quicker where the processor has instructions for it).", "float32"),
     click.option("--score-clients", is_flag=True, default=None, help="Score the client models after local work, too."),
+    allow_code,
 )
 
 output = _together(

@@ -97,7 +97,7 @@ def partition(out: Path | None, kind: str | None, as_json: bool, **asked: Any) -
     from fedskew import experiment, face, names
     from fedskew.report import pictures
 
-    config = face.configure(**asked)
+    config = face.configure(**asked, allow_code=True)  # for no network is built
     source = experiment.load_source(config)
     shards = experiment.shards_for(config, source)
     counts = [shards.shard(client, source.train.x).counts.tolist() for client in range(len(shards))]

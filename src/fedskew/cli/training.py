@@ -37,7 +37,7 @@ def run(out: Path | None, force: bool, track: str | None, as_json: bool, **asked
     name = run_name(f"{config.method}-{config.data.name}", config.seed)
     folder = out or fresh(Path("runs") / name, force)
     _announce(config.method, config)
-    with _resumable(folder), Progress() as progress:
+    with _resumable(folder, config), Progress() as progress:
         shown = progress.of(config.method, all_rounds(config))
         result = face.run(config=config, out=folder, force=force, progress=shown, track=track)
     _show(result, as_json)
@@ -49,13 +49,14 @@ def run(out: Path | None, force: bool, track: str | None, as_json: bool, **asked
 @options.setting("--data-dir", "Where its data are now; or set FEDSKEW_DATA.", "where they were")
 @options.setting("--workers", "Processes of the pool, or actors of Ray.", "as before", int)
 @options.setting("--track", "Show the record's numbers in tensorboard or mlflow, too, or in none.", "as before")
+@options.allow_code
 @options.as_json
 def resume(run: Path, track: str | None, as_json: bool, **now: Any) -> None:
     """Go on with the run in the folder RUN, to the same bits as if it had never stopped."""
     from fedskew import experiment, face
 
     config = experiment.begun(run, **now)
-    with _resumable(run), Progress() as progress:
+    with _resumable(run, config), Progress() as progress:
         shown = progress.of(config.method, all_rounds(config))
         result = face.resume(run, progress=shown, track=track, **now)
     _show(result, as_json)
@@ -68,6 +69,7 @@ def resume(run: Path, track: str | None, as_json: bool, **now: Any) -> None:
 )
 @options.setting("--data-dir", "Where its data are now; or set FEDSKEW_DATA.", "where they were")
 @options.setting("--workers", "Processes of the pool, or actors of Ray.", "as before", int)
+@options.allow_code
 def verify(run: Path, rounds: str | None, **now: Any) -> None:
     """Compute the finished run in RUN again, and confirm its record and its states bit for bit."""
     from fedskew import face, verification
@@ -168,16 +170,18 @@ def _announce(what: str, config: RunConfig) -> None:
 
 
 @contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
+def _resumable(folder: Path, config: RunConfig) -> Iterator[None]:
     """Ctrl-C ends in a line that says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
+        from fedskew import consent
         from fedskew.run_folder import CONFIG
 
         if not (folder / CONFIG).exists():
             raise Interrupted("Interrupted before the first round; nothing was written.") from None
-        raise Interrupted(f"Interrupted; go on with: fedskew resume {shlex.quote(str(folder))}") from None
+        words = ["fedskew", "resume", str(folder), *(["--allow-code"] if consent.code_in(config) else [])]
+        raise Interrupted(f"Interrupted; go on with: {shlex.join(words)}") from None
 
 
 @contextmanager

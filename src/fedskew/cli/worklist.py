@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedskew.cli import options
 from fedskew.cli.screen import print_facts, print_table
 from fedskew.errors import UserError
 
 if TYPE_CHECKING:
+    from fedskew.consent import Consent
     from fedskew.data.sources import Source
     from fedskew.types import Shard
 
@@ -23,8 +25,16 @@ if TYPE_CHECKING:
 @click.option("--weights", type=click.Path(path_type=Path), help="Another model than the run's last.")
 @click.option("--check", is_flag=True, help="In simulation: precision against the true labels.")
 @click.option("--corrections", type=click.Path(path_type=Path), help="Take corrected labels back from this CSV file.")
+@options.allow_code
 def worklist(
-    run: Path, called: str, out: Path, top: int | None, weights: Path | None, check: bool, corrections: Path | None
+    run: Path,
+    called: str,
+    out: Path,
+    top: int | None,
+    weights: Path | None,
+    check: bool,
+    corrections: Path | None,
+    allow_code: Consent,
 ) -> None:
     """List a site's suspicious labels for relabelling at home, or take the corrections back.
 
@@ -35,7 +45,7 @@ def worklist(
     if corrections is not None and (top is not None or weights is not None or check):
         raise UserError("--corrections takes labels back and lists nothing, so leave out --top, --weights and --check")
     worklist.check_outside(out, run)
-    site, source, spec = worklist.open_run(run)
+    site, source, spec = worklist.open_run(run, allow_code)
     known = worklist.client_names(run, source)
     client = names.client_called(called, known)
     if corrections is not None:

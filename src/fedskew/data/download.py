@@ -80,7 +80,8 @@ def fetch(
 
     `checksum` is "md5:..." or "sha256:...". What has arrived lies in a file with .part behind its name, where the next
     call goes on; a finished download that is not the official file is deleted. `size` is what to tell until the server
-    says better; an address that sends more than `most` bytes is given up. After a failure that may pass it is tried again, after `pause` seconds, then twice as many, and so on.
+    says better; an address that sends more than `most` bytes is given up. After a failure that may pass it is tried
+    again, after `pause` seconds, then twice as many, and so on.
     """
     part = target.with_name(target.name + ".part")
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import record, resolve, run_folder, run_lock
+from fedskew import consent, record, resolve, run_folder, run_lock
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.federation import office as offices
@@ -50,6 +50,7 @@ def configure(office: Coordinator, **asked: Any) -> RunConfig:
     if "name" not in base.data.model_fields_set:
         base = configuration.override(base, ["data.name=own"])
     config = face.configure(base, **asked)
+    consent.check(config, path, asked.get("allow_code", False), face.typed_keys(**asked))
     for section in _OURS:
         if getattr(config, section) != getattr(base, section):
             raise UserError(f"--set changes '{section}', which the federation itself decides; leave that out")
@@ -86,7 +87,7 @@ class Training:
     def _check_same(self) -> None:
         from fedskew import experiment
 
-        if experiment.begun(self.out, self.config.rounds) != self.config:
+        if experiment.begun(self.out, self.config.rounds, allow_code=True) != self.config:
             raise UserError(f"'{self.out}' holds a run with another configuration; choose another --name for this one")
 
     @property

@@ -108,7 +108,7 @@ def federate(
 ) -> Result:
     """Run a federation to its end; if `out` holds a part of this run, go on from there to the same weights."""
     begun = (out / run_folder.CONFIG).exists()
-    if begun and experiment.begun(out, config.rounds) != config:
+    if begun and experiment.begun(out, config.rounds, allow_code=True) != config:
         raise UserError(f"'{out}' holds a run with another configuration; choose another 'out'")
     if begun:
         _check_rules(out, rules)
@@ -116,7 +116,7 @@ def federate(
     given = sites.at_server(config, rules, source, post.meet)
     given = replace(given, engine=lambda site: Federated(site, post, rules, out))
     if begun:
-        return experiment.resume(out, given=given, progress=progress, rounds=config.rounds)
+        return experiment.resume(out, given=given, progress=progress, rounds=config.rounds, allow_code=True)
     return experiment.run(config, out, given=given, progress=progress)
 
 

@@ -155,8 +155,13 @@ def known() -> dict[str, str]:
     return {name: (inspect.getdoc(builder) or "").partition("\n")[0] for name, builder in sorted(_BUILDERS.items())}
 
 
-def build(spec: Spec, classes: int, shape: tuple[int, ...], seed: int) -> Classifier:
-    """The network of `spec` with initial weights that depend on `seed` alone."""
+def build(spec: Spec, classes: int, shape: tuple[int, ...], seed: int, *, agreed: Spec | None = None) -> Classifier:
+    """The network of `spec` with initial weights that depend on `seed` alone.
+
+    If a network is `agreed`, no other code is run than what it names: the state of a run may name any.
+    """
+    if agreed is not None:
+        _check_code(spec, agreed)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         # Not torch.manual_seed: that would also reseed the accelerators, which are not forked here.
         torch.default_generator.manual_seed(seeds.key(seed, "init"))
@@ -176,6 +181,21 @@ def construct(spec: Spec, classes: int, shape: tuple[int, ...]) -> Classifier:
     if outputs != classes:
         raise UserError(f"network '{spec.name}' gives {outputs} outputs, but there are {classes} classes")
     return made
+
+
+def _check_code(wanted: Spec, agreed: Spec) -> None:
+    if others := sorted(_functions(vars(wanted)) - _functions(vars(agreed))):
+        raise UserError(
+            f"a network '{others[0]}' is asked for, which is code that the configuration does not name. Restore the "
+            "run's files, or begin the run anew."
+        )
+
+
+def _functions(network: Mapping[str, Any]) -> set[str]:
+    """The ``module:function`` that building a network calls, and those of the networks inside it."""
+    inner = [_functions(each) for each in network.values() if isinstance(each, Mapping)]
+    name = str(network.get("name", ""))
+    return {name}.union(*inner) if ":" in name else set().union(*inner)
 
 
 def takes(name: str, argument: str) -> bool:
@@ -203,6 +223,12 @@ def _imported(path: str) -> Callable[..., Any]:
     if not callable(function):
         functions = [name for name, value in vars(module).items() if callable(value)]
         raise UserError(f"module '{module_name}' has no function '{function_name}'{nearest(function_name, functions)}")
+    try:
+        inspect.signature(function)
+    except ValueError:
+        raise UserError(
+            f"network '{path}' does not say which arguments it takes. Put it into a function of yours, and name that."
+        ) from None
     return function
 
 

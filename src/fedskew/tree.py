@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 
 import torch
@@ -61,6 +62,12 @@ def norm(tree: Tree) -> Tensor:
     wide = (t if t.is_floating_point() else t.double() for t in tree.values())
     norms = [torch.linalg.vector_norm(t, dtype=torch.float64) for t in wide]
     return torch.stack(norms).norm() if norms else torch.zeros((), dtype=torch.float64)
+
+
+def finite(tree: Tree) -> bool:
+    """Whether no entry is infinite or NaN. A sum says so fastest; one that overflows is looked at again."""
+    found = [t for t in tree.values() if t.is_floating_point()]
+    return math.isfinite(sum(float(t.sum()) for t in found)) or all(bool(t.isfinite().all()) for t in found)
 
 
 def tag(tree: Tree, prefix: str) -> Tree:

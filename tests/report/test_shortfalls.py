@@ -40,6 +40,18 @@ def test_a_detection_that_names_nobody_and_rounds_without_a_step_are_said() -> N
     assert said.startswith("no client made a step")
 
 
+def test_updates_that_were_not_finite_are_counted_and_their_clients_named() -> None:
+    why = "refused: tensor 'a' of its buffers holds a number that is not finite"
+    once = fakes.run([0.5], lost={"1": why})
+    assert shortfalls.of(once) == ["1 update of client 1 was left out because it was not finite"]
+    run = fakes.run([0.5, 0.5], lost={"0": "no reply within 600 s", "1": why})
+    run.doors.append({"lost": {str(client): why for client in range(6)}})
+    run.header["data"]["sites"] = ["Ulm", "Bonn"]
+    run.header["config"]["partition"]["name"] = "natural"
+    (said,) = shortfalls.of(run)
+    assert said == "8 updates of clients Bonn, Ulm, 2, 3, 4 and 1 more were left out because they were not finite"
+
+
 def test_nobody_wins_against_or_with_half_a_method(tmp_path: Path) -> None:
     for seed in range(3):
         for method, share in (("whole", 0.5), ("half", 0.75)):

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.commands import succeed
@@ -42,14 +43,17 @@ def test_where_all_is_decided_nothing_is_added() -> None:
         assert "undecided" not in found
 
 
-def test_a_diverged_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_predictions_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights are numbers, but for test samples far from all training samples its logits are not."""
     monkeypatch.chdir(tmp_path)
-    quick = ["run", "--engine", "inline", "--rounds", "1", "--clients", "2", "--epochs", "1", "--out", "mine"]
-    text = succeed(*quick, "--lr", "1e9")
-    run = record.read("mine")
-    (line,), tested = run.rounds, run.header["data"]["test"]
-    assert (line["accuracy"], line["undecided"], line["recall"]) == (0.0, tested, [0.0] * 10)
+    x, y = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3
+    quick = ["run", "--engine", "inline", "--rounds", "1", "--clients", "2", "--partition", "iid", "--out", "mine"]
+    np.savez("far.npz", x_train=x, y_train=y, x_test=np.full_like(x, 3e38), y_test=y)
+    text = succeed(*quick, "--data", "far.npz")
+    (line,) = record.read("mine").rounds
+    assert (line["accuracy"], line["undecided"], line["recall"]) == (0.0, 60, [0.0] * 3)
     assert math.isnan(line["test_loss"]) and sum(line["predicted"]) == 0
-    assert f"the last model gives no numbers for {tested} of {tested} test samples, which count as wrong" in text
-    assert "diverged" not in succeed(*quick, "--force")
+    assert "the last model gives no numbers for 60 of 60 test samples, which count as wrong" in text
+    np.savez("near.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert "diverged" not in succeed(*quick, "--data", "near.npz", "--force")
     assert "undecided" not in json.loads(Path("mine/record.jsonl").read_text().splitlines()[1])

@@ -66,10 +66,10 @@ HOSTILE: dict[str, tuple[Callable[[Update], Any], str]] = {
     "not a number": (lambda u: replace(u, examples="many"), "its examples are 'many'"),
     "negative": (lambda u: replace(u, steps=-1), "its steps are -1"),
     "no example": (lambda u: replace(u, examples=0), "without an example"),
-    "no tree": (lambda u: replace(u, weights=[1]), "no dictionary of tensors"),
+    "no tree": (lambda u: replace(u, weights=[1]), "no dictionary of dense tensors"),
     "no metrics": (lambda u: replace(u, metrics={}), "metric 'loss' is missing"),
     "more metrics": (lambda u: replace(u, metrics={**u.metrics, "patients": 3.0}), "which nobody asked for"),
-    "nan loss": (lambda u: replace(u, metrics={**u.metrics, "loss": torch.nan}), "metric 'loss' is missing or"),
+    "nan loss": (lambda u: replace(u, metrics={**u.metrics, "loss": torch.nan}), "metric 'loss' is not finite"),
     "beyond floats": (lambda u: replace(u, examples=10**400), "its examples are 1000"),
     "other steps": (lambda u: replace(u, steps=u.steps + 1), "examples make"),
     "names of two kinds": (lambda u: replace(u, extras={1: {}, "a": {}}), "calls something 1, and names must be text"),
@@ -77,7 +77,7 @@ HOSTILE: dict[str, tuple[Callable[[Update], Any], str]] = {
     "negative variance": (buffers("running_var", lambda t: -t), "a variance below 0"),
     "negative counter": (buffers("num_batches_tracked", lambda t: t * 0 - 1), "a counter that fell below 0"),
     "full counter": (buffers("num_batches_tracked", lambda t: t * 0 + 2**63 - 1), "grew by more than"),
-    "sparse": (weights(lambda t: t.to_sparse()), "it cannot be looked at"),
+    "sparse": (weights(lambda t: t.to_sparse()), "no dictionary of dense tensors"),
     "something else": (lambda u: Keep(), "a Keep came in the place"),
 }
 
@@ -216,7 +216,7 @@ def test_what_is_not_finite_may_stay_as_it_was() -> None:
         replies = {client: visit(site, each, Keep())[0] for client, each in sent.items()}
     good, refused = Inspector(site, 10).sift(sent, replies)
     assert len(good) == 4 and not refused
-    gathered = Gathered(inspected=True)
+    gathered = Gathered()
     gathered.updates = [lift(site.plan, replies[client], sent[client], gathered.sums) for client in sent]
     after, _ = server.absorb(site, inside, list(sent.values()), gathered)
     assert torch.equal(server.carried(site, after)["mask"], module.mask)

@@ -8,7 +8,7 @@ from typing import Any
 from fedskew.types import Broadcast, Keep, Spec, Tree, Update
 from fedskew.work import evaluate
 from fedskew.work.client import visit
-from fedskew.work.gather import Gathered, ask_block, blocks
+from fedskew.work.gather import Gathered, ask_block, blocks, collect
 from fedskew.work.site import Site
 from fedskew.work.store import Store
 
@@ -20,13 +20,8 @@ class Inline:
         self.site, self.store = site, store
 
     def ask(self, sent: Sequence[Broadcast]) -> Gathered:
-        gathered = Gathered()
-        for block in blocks(sent):
-            said, keeps = ask_block(self.site, block, self.store.get, self.visit)
-            for client, keep in keeps.items():
-                self.store.put(client, keep)
-            gathered.absorb(said)
-        return gathered
+        answers = (ask_block(self.site, block, self.store.get, self.visit) for block in blocks(sent))
+        return collect(sent, answers, self.store.put)
 
     def visit(self, site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
         """Reach one client."""

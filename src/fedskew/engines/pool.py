@@ -21,10 +21,9 @@ from torch import Tensor
 from fedskew import codec
 from fedskew.engines.arena import Arena, Place
 from fedskew.errors import UserError
-from fedskew.parts.views import Sums
 from fedskew.types import Broadcast, Keep, Spec, Tree
 from fedskew.work import evaluate
-from fedskew.work.gather import Gathered, ask_block, blocks
+from fedskew.work.gather import Gathered, ask_block, blocks, collect, packed, unpacked
 from fedskew.work.site import Site
 from fedskew.work.store import Store
 
@@ -54,13 +53,7 @@ class Pool:
             table = tables[number]
             return (table.heads, table.weights, [places[id(t)] for t in table.tensors], head), tensors
 
-        gathered = Gathered()
-        for said in self._run("ask", len(cut), message, sizes):
-            keeps, added, greatest, updates = said
-            for client, keep in keeps.items():
-                self.store.put(client, keep)
-            gathered.absorb(Gathered(Sums(added, greatest), updates))
-        return gathered
+        return collect(sent, map(unpacked, self._run("ask", len(cut), message, sizes)), self.store.put)
 
     def score(self, spec: Spec, weights: Tree) -> dict[str, Any]:
         pieces = evaluate.slices(self.site)
@@ -205,8 +198,7 @@ def _ask(site: Site, head: Any, common: Arena, tensors: list[Tensor]) -> Any:
         for each, numbers, which in heads
     ]
     keeps = codec.rebuild(keeps_head, tensors)
-    said, kept = ask_block(site, sent, lambda client: keeps.get(client, Keep()))
-    return kept, said.sums.added, said.sums.greatest, said.updates
+    return packed(*ask_block(site, sent, lambda client: keeps.get(client, Keep())))
 
 
 def _score(site: Site, head: Any, common: Arena, tensors: list[Tensor]) -> Any:

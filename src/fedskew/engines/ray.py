@@ -29,10 +29,9 @@ from torch import Tensor
 
 from fedskew import codec
 from fedskew.errors import UserError
-from fedskew.parts.views import Sums
 from fedskew.types import Broadcast, Keep, Spec, Tree
 from fedskew.work import evaluate
-from fedskew.work.gather import Gathered, ask_block, blocks
+from fedskew.work.gather import Gathered, ask_block, blocks, collect, packed, unpacked
 from fedskew.work.site import Site
 from fedskew.work.store import Store
 
@@ -94,13 +93,10 @@ class Actors:
             own = [numbers.get(id(t), t) for t in tensors]
             return actor.ask.remote(head, own, published, {c: keep for c, keep in keeps.items() if keep != Keep()})
 
-        gathered = Gathered()
-        for head, tensors in self._run(len(cut), call, sizes):
-            keeps, added, greatest, updates = codec.rebuild(head, [t.clone() for t in tensors])
-            for client, keep in keeps.items():
-                self.store.put(client, keep)
-            gathered.absorb(Gathered(Sums(added, greatest), updates))
-        return gathered
+        answers = (
+            codec.rebuild(head, [t.clone() for t in tensors]) for head, tensors in self._run(len(cut), call, sizes)
+        )
+        return collect(sent, map(unpacked, answers), self.store.put)
 
     def score(self, spec: Spec, weights: Tree) -> dict[str, Any]:
         pieces, published = evaluate.slices(self.site), ray.put(weights)
@@ -187,8 +183,7 @@ class _Actor:
 
     def ask(self, head: Any, own: list[int | Tensor], common: list[Tensor], keeps: dict[int, Keep]) -> Any:
         sent = codec.rebuild(head, [common[t] if isinstance(t, int) else t for t in own])
-        said, kept = ask_block(self.site, sent, lambda client: keeps.get(client, Keep()))
-        return codec.flatten((kept, said.sums.added, said.sums.greatest, said.updates))
+        return codec.flatten(packed(*ask_block(self.site, sent, lambda client: keeps.get(client, Keep()))))
 
     def score(self, spec: Spec, weights: Tree, piece: tuple[int, int]) -> Tree:
         return evaluate.score_slice(self.site, spec, weights, piece)

@@ -55,7 +55,7 @@ class Federated:
         kind = "train" if sent[0].entry is None else "query"
         heard = self.post.exchange(kind, to, lambda client: pack(to[client], run=self.run), unpack)
         good, refused = self.inspector.sift(to, heard.answers)
-        gathered = Gathered(lost=heard.lost | refused, late=heard.late, inspected=True)
+        gathered = Gathered(lost=heard.lost | refused, late=heard.late)
         self.post.check_quorum(len(good), len(to), gathered.lost)
         for block in blocks(sent):
             answered = [each for each in block if each.client in good]

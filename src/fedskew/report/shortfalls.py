@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedskew import names
 from fedskew.report.tables import Ran
+
+#: clients that are named one by one
+NAMED = 5
 
 
 def of(run: Ran) -> list[str]:
     """Sentences without a full stop; none of a run whose method did all that it does."""
-    return [*stages_left_out(run), *_nobody_noisy(run), *_no_steps(run)]
+    return [*stages_left_out(run), *_nobody_noisy(run), *_no_steps(run), *_not_finite(run)]
 
 
 def together(runs: Sequence[Ran]) -> list[str]:
@@ -41,3 +45,19 @@ def _nobody_noisy(run: Ran) -> list[str]:
 def _no_steps(run: Ran) -> list[str]:
     trained = not run.rounds or any(line.get("steps", 1) for line in run.rounds)
     return [] if trained else ["no client made a step in any round, so the weights are the initial ones"]
+
+
+def _not_finite(run: Ran) -> list[str]:
+    lines = [line.get("lost", {}) for line in (*run.rounds, *run.doors)]
+    lost = [str(client) for line in lines for client, why in line.items() if "not finite" in why]
+    if not lost:
+        return []
+    split, sites = run.header.get("config", {}).get("partition", {}), run.header.get("data", {}).get("sites") or ()
+    named = names.of_clients(split.get("name", ""), split.get("clients", 0), sites)
+    called = {str(number): name for number, name in enumerate(named)}
+    clients = [called.get(client, client) for client in dict.fromkeys(lost)]
+    more = f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
+    who = f"{'clients' if len(clients) > 1 else 'client'} {', '.join(clients[:NAMED])}{more}"
+    if len(lost) == 1:
+        return [f"1 update of {who} was left out because it was not finite"]
+    return [f"{len(lost)} updates of {who} were left out because they were not finite"]

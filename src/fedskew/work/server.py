@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from fedskew import seeds
+from fedskew import seeds, tree
 from fedskew.errors import UserError
 from fedskew.parts.protocol import Entry, Part, Server, Settled, overrides
 from fedskew.parts.views import Desk
 from fedskew.types import Broadcast, Round, Spec, State, Tree
 from fedskew.work.gather import Gathered
 from fedskew.work.site import Site
+from fedskew.work.validate import unchanged
 
 START = "start"
 
@@ -141,8 +139,7 @@ def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gather
                 memory[keys[part.name]] = kept
             if part is stage.server:
                 after = stage.server.carry(kept)
-        if gathered.inspected:
-            _check_finite(state, before, after, memory)
+        _check_finite(state, before, after, memory)
     here = state.round
     ahead = replace(here, index=here.index + 1, counted=here.counted + stage.counted, within=here.within + 1)
     return _seen(replace(state, memory=memory, round=ahead), gathered), told
@@ -150,21 +147,18 @@ def absorb(site: Site, state: State, sent: Sequence[Broadcast], gathered: Gather
 
 def _check_finite(state: State, before: Tree, after: Tree, memory: dict[str, Tree]) -> None:
     """What is infinite must have been so before, such as a mask; parts may remember NaN for what they do not know."""
-    broken = [name for name, t in after.items() if not (t.isfinite() | _as_in(before, name, t)).all()]
+    if all(map(tree.finite, (after, *memory.values()))):
+        return
+    broken = [name for name, t in after.items() if not (t.isfinite() | unchanged(t, before.get(name))).all()]
     for key, each in memory.items():
         old = state.memory.get(key, {})
-        broken += [name for name, t in each.items() if (t.isinf() & ~_as_in(old, name, t)).any()]
+        broken += [name for name, t in each.items() if (t.isinf() & ~unchanged(t, old.get(name))).any()]
     for name in broken:
         raise UserError(
-            f"round {state.round.index} would leave a model that is not finite ('{name}'), though every reply was; "
-            "nothing of the round is kept, and the run can be resumed"
+            f"round {state.round.index + 1} (stage {state.round.stage + 1}) would leave a model that is not finite "
+            f"(tensor '{name}'), though every update was. Begin a new run with a smaller --lr; the checkpoint before "
+            "this round stays"
         )
-
-
-def _as_in(before: Tree, name: str, t: Tensor) -> Tensor:
-    """Where a tensor is as it was."""
-    old = before.get(name)
-    return t == old if old is not None and old.shape == t.shape else torch.zeros_like(t, dtype=torch.bool)
 
 
 def _seen(state: State, gathered: Gathered) -> State:

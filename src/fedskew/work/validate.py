@@ -7,6 +7,7 @@ made-up samples.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedskew.errors import UserError
 from fedskew.parts import protocol
 from fedskew.parts.privacy import VARIANCE
 from fedskew.parts.protocol import Effort, Part
+from fedskew.parts.stages import Plan
 from fedskew.types import Broadcast, Keep, Tree, Update
 from fedskew.work.client import amount, steps_of, visit
 from fedskew.work.site import Site
@@ -30,6 +32,8 @@ from fedskew.work.site import Site
 ENOUGH = 3
 #: up to which a float counts exactly, and more steps than anybody makes in a round
 MOST = {"examples": 2**53, "steps": 2**24}
+#: numbers about an update that must be finite
+MEASURES = ("loss", "drift")
 #: by which a counter may grow in a round, so that it does not wrap around within a billion of them
 GROWTH = 2**32
 
@@ -37,6 +41,31 @@ GROWTH = 2**32
 def trees(update: Update) -> dict[str, Tree]:
     """All that an update holds, by where it is for."""
     return {"weights": update.weights, "buffers": update.buffers, **update.extras}
+
+
+def check_finite(plan: Plan, sent: Broadcast, update: Update) -> None:
+    """Refuse an update with a number that is not finite, unless it was sent so, such as a mask, or may be a gap."""
+    every = trees(update)
+    for name in MEASURES:
+        if not math.isfinite(update.metrics.get(name, 0.0)):
+            raise UserError(f"its metric '{name}' is not finite")
+    if all(map(tree.finite, every.values())):
+        return
+    stage = plan.stage(sent.round)
+    gaps = {part.name: part.gaps for part in (*stage.parts, *stage.entries)}
+    for place, each in every.items():
+        same = sent.weights if place in ("weights", "buffers") else {}
+        for name, t in each.items():
+            good = t.isfinite() | unchanged(t, same.get(name))
+            if not (good | t.isnan() if name in gaps.get(place, ()) else good).all():
+                raise UserError(f"tensor '{name}' of its {place} holds a number that is not finite")
+
+
+def unchanged(t: Tensor, before: Tensor | None) -> Tensor:
+    """Where a tensor is as it was before, if it was there."""
+    if before is None or before.shape != t.shape:
+        return torch.zeros_like(t, dtype=torch.bool)
+    return (t == before) | (t.isnan() & before.isnan())
 
 
 def stand_in(site: Site) -> Site:
@@ -103,10 +132,10 @@ class Inspector:
         parts = {part.name: part for part in (*stage.parts, *stage.entries)}
         for place in sorted(given.keys() | wanted.keys()):
             _check_names(place, given.get(place, {}), wanted.get(place, {}))
-            same = sent.weights if place == "buffers" else {}
-            _check_tree(place, given.get(place, {}), wanted.get(place, {}), parts.get(place, Part()), same)
-        _check_buffers(reply.buffers, sent.weights)
+            _check_tree(place, given.get(place, {}), wanted.get(place, {}), parts.get(place, Part()))
         _check_metrics(reply.metrics, model.metrics)
+        check_finite(self.plan, sent, reply)
+        _check_buffers(reply.buffers, sent.weights)
         self._check_steps(sent, reply)
         run = amount(stage, sent.round, reply.weights, reply.steps)
         for name in reply.extras:
@@ -144,12 +173,16 @@ def _check_types(sent: Broadcast, reply: Any) -> None:
     if type(reply.metrics) is not dict or type(reply.extras) is not dict:
         raise UserError("its extras or metrics are no dictionary")
     for place, each in trees(reply).items():
-        if type(each) is not dict or not all(isinstance(t, Tensor) for t in each.values()):
-            raise UserError(f"its {place} are no dictionary of tensors")
+        if type(each) is not dict or not all(map(_is_dense, each.values())):
+            raise UserError(f"its {place} are no dictionary of dense tensors")
     named: list[dict[Any, Any]] = [reply.extras, reply.metrics, *trees(reply).values()]
     for key in (key for each in named for key in each):
         if type(key) is not str:
             raise UserError(f"it calls something {key!r:.40}, and names must be text")
+
+
+def _is_dense(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided
 
 
 def _check_names(place: str, given: Tree, wanted: Tree) -> None:
@@ -159,8 +192,7 @@ def _check_names(place: str, given: Tree, wanted: Tree) -> None:
         raise UserError(f"tensor '{name}' of its {place} is one too many")
 
 
-def _check_tree(place: str, given: Tree, wanted: Tree, part: Part, same: Tree) -> None:
-    """What is not finite must be as it was sent, in `same`, such as a mask."""
+def _check_tree(place: str, given: Tree, wanted: Tree, part: Part) -> None:
     rows = set()
     for name, t in given.items():
         model, where = wanted[name], f"tensor '{name}' of its {place}"
@@ -171,10 +203,6 @@ def _check_tree(place: str, given: Tree, wanted: Tree, part: Part, same: Tree) -
                 right = (shape[0], *right[1:])
         if (shape, t.dtype) != (right, model.dtype):
             raise UserError(f"{where} is {t.dtype} {list(shape)}, and must be {model.dtype} {list(right)}")
-        good = t.isfinite() | (t.isnan() & (name in part.gaps))
-        good = good | (t == same[name]) if name in same else good
-        if t.is_floating_point() and not good.all():
-            raise UserError(f"{where} holds a number that is not finite")
         if name in part.ragged and not t.is_floating_point() and not _names_classes(t, len(model)):
             raise UserError(f"{where} must name classes below {len(model)} in order")
     if len(rows) > 1:
@@ -200,9 +228,9 @@ def _check_metrics(given: dict[str, Any], wanted: dict[str, float]) -> None:
     for name, value in given.items():
         if type(value) is not float or not (name in wanted or name.startswith("accuracy_")):
             raise UserError(f"its metrics hold {name!r}: {value!r}, which nobody asked for")
-    for name in ("loss", "drift"):
-        if name in wanted and not torch.tensor(given.get(name, torch.nan)).isfinite():
-            raise UserError(f"its metric '{name}' is missing or not finite")
+    for name in MEASURES:
+        if name in wanted and name not in given:
+            raise UserError(f"its metric '{name}' is missing")
 
 
 def _usual(norms: list[float]) -> float | None:

@@ -1,13 +1,15 @@
-"""Workers: the same bits whatever their number, clear words when one dies, nothing left behind."""
+"""Workers: the same bits whatever their number and whoever dies, clear words, nothing left behind."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ from fedskew.errors import UserError
 from fedskew.methods import registry
 from fedskew.parts import compose
 from fedskew.parts.protocol import Term
-from fedskew.parts.views import Pass
+from fedskew.parts.views import Local, Pass
 from fedskew.work.gather import blocks
 from fedskew.work.store import Store
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_one_two_and_three_workers_give_the_same_bits() -> None:
@@ -73,7 +77,7 @@ class Fatal(Term):
 @pytest.mark.parametrize(
     ("how", "kind", "words"),
     [
-        ("kill", RuntimeError, "exit code -9"),
+        ("kill", UserError, r"^3 workers ended .* \(exit code -9\)\. Resume the run with fewer --workers$"),
         ("mistake", UserError, "^one clear sentence$"),
         ("error", RuntimeError, "(?s)ZeroDivisionError: on purpose.*part Fatal"),
     ],
@@ -112,19 +116,179 @@ def test_workers_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
         time.sleep(0.1)
 
 
+#: a worker that is stopped cannot see that the main process is gone
+LEFT_ALONE = """
+import os, signal
+from tests.contract import harness
+from fedskew.engines.pool import Pool
+from fedskew.work.store import Store
+
+(worker,) = Pool(harness.site_of(harness.config())[0], Store(), 1)._workers
+os.kill(worker.process.pid, signal.SIGSTOP)
+print(worker.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker ends its block first")
+def test_workers_are_killed_with_the_main_process() -> None:
+    """Else they would go on to the end of their blocks, and hold the locks that they inherited."""
+    left = subprocess.run([sys.executable, "-c", LEFT_ALONE], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120)
+    worker, deadline = left.stdout.strip(), time.monotonic() + 10
+    try:
+        while Path(f"/proc/{worker}").exists() and _state(worker) != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(worker), signal.SIGKILL)
+
+
 def _state(process: str) -> str:
     return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
-def test_a_worker_that_was_killed_while_it_had_nothing_to_do_is_said() -> None:
-    config = harness.config(engine="pool", workers=1)
-    site, state = harness.site_of(config)
+def workers() -> set[int]:
+    """The processes below this one."""
+    return {int(c) for t in Path("/proc/self/task").glob("*/children") for c in t.read_text().split()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mortal(Term):
+    """Takes its process with it, in the second round, if nobody has died yet."""
+
+    died: Path
+
+    def begin(self, local: Local) -> bool:
+        return local.round.index == 1
+
+    def loss(self, out: Pass, mine: Any) -> torch.Tensor:
+        if mine and not self.died.exists():
+            self.died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return out.logits.new_zeros(())
+
+
+def test_a_block_whose_worker_dies_is_asked_again(tmp_path: Path) -> None:
+    died, plain = tmp_path / "died", registry.build("scaffold")
+    method = dataclasses.replace(plain, stages=(dataclasses.replace(plain.stages[0], terms=(Mortal(died),)),))
+    there = harness.finish(harness.config("scaffold", engine="pool", workers=2), method)
+    assert died.exists()
+    here = harness.finish(harness.config("scaffold"), method)
+    assert there.end["weights_sha256"] == here.end["weights_sha256"]
+    assert not workers()
+
+
+def test_workers_that_are_killed_between_two_rounds_are_replaced() -> None:
+    """Each time all of them: the new ones see what is published later, and each other's ends of pipes are closed."""
+    killed: set[int] = set()
+
+    def kill(line: dict[str, Any]) -> None:
+        for process in workers() - killed:
+            os.kill(process, signal.SIGKILL)
+            killed.add(process)
+
+    there = harness.finish(harness.config("scaffold", engine="pool", workers=2, rounds=4), progress=kill)
+    here = harness.finish(harness.config("scaffold", rounds=4))
+    assert len(killed) >= 6
+    assert there.end["weights_sha256"] == here.end["weights_sha256"]
+    assert not workers()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits another process")
+@pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "RLIMIT_NOFILE"])
+def test_a_worker_that_cannot_share_memory_says_so(limit: str) -> None:
+    site, state = harness.site_of(harness.config())
     pool = Pool(site, Store(None), 1)
     try:
-        (worker,) = pool._workers
-        worker.process.kill()
-        worker.process.join()
-        with pytest.raises(RuntimeError, match="a worker process ended unexpectedly"):
+        resource.prlimit(pool._workers[0].process.pid, getattr(resource, limit), (8, 8))
+        with pytest.raises(
+            UserError, match=r"^the system refuses the workers .*\. Use fewer --workers, or --engine inli"
+        ):
             pool.score(state.spec, state.memory["start"])
     finally:
         pool.close()
+
+
+def test_memory_that_the_main_process_cannot_share_is_no_death_of_a_worker() -> None:
+    """Which would have to end first, and waits for us."""
+    site, _ = harness.site_of(harness.config())
+    pool = Pool(site, Store(None), 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        with pytest.raises(UserError, match=r"File too large\. .* raise the limit that 'ulimit -f' shows$"):
+            pool._workers[0].tell("score", None, [torch.zeros(1000)])
+        assert pool._workers[0].process.is_alive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        pool.close()
+
+
+#: runs with more and more open files; a child that does not end is ended by its alarm
+FEW_FILES = """
+import os, resource, signal
+from tests.contract import harness
+from fedskew.engines.pool import Pool
+from fedskew.errors import UserError
+from fedskew.work.store import Store
+
+site, state = harness.site_of(harness.config("scaffold", rounds=2))
+for more in range(20):
+    child, store = os.fork(), Store()
+    if not child:
+        signal.alarm(20)
+        limit = len(os.listdir("/proc/self/fd")) - 1 + more
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        try:
+            pool = Pool(site, store, 2)
+            harness.final_state(site, state, pool)
+            pool.close()
+            print("done", flush=True)
+        except UserError as error:
+            print(error, flush=True)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        print("status", status, flush=True)
+"""
+
+
+def run_here(program: str) -> list[str]:
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and not ended.stderr, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_too_few_open_files_end_in_a_sentence_and_never_in_a_hang() -> None:
+    said = run_here(FEW_FILES)
+    enough = said.index("done")
+    assert enough > 8 and set(said[enough:]) == {"done"}
+    for sentence in said[:enough]:
+        assert sentence.startswith("the system refuses the workers processes, files or memory: Too many open files. ")
+        assert sentence.endswith(", or raise the limit that 'ulimit -n' shows")
+
+
+NO_FORK = """
+import multiprocessing.popen_fork  # now, for another user may not be able to read it
+import os, resource
+from tests.contract import harness
+from fedskew.engines.pool import Pool
+from fedskew.errors import UserError
+from fedskew.work.store import Store
+
+site, _ = harness.site_of(harness.config())
+if os.getuid() == 0:  # whom no limit holds back
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    Pool(site, Store(), 2)
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_system_that_forks_no_more_is_a_sentence() -> None:
+    (said,) = run_here(NO_FORK)
+    assert said.startswith("the system refuses the workers processes, files or memory: Resource temporarily unavail")
+    assert said.endswith(". Use fewer --workers, or --engine inline, or raise the limit that 'ulimit -u' shows")

@@ -204,7 +204,7 @@ def test_an_actor_that_dies_in_a_round_changes_nothing(cluster: Cluster) -> None
 
 @pytest.mark.slow
 def test_a_block_that_kills_every_actor_ends_the_run(cluster: Cluster) -> None:
-    with pytest.raises(RuntimeError, match=r"3 actors ended unexpectedly at the same work.*fewer --workers"):
+    with pytest.raises(UserError, match=r"^3 actors ended unexpectedly at the same work.*fewer --workers$"):
         harness.finish(harness.config(engine="ray", address=cluster.address, model="mortal:always"))
 
 

@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+
+from fedskew.errors import UserError
 
 #: where a tensor lies: offset in bytes, dtype, shape
 Place = tuple[int, torch.dtype, tuple[int, ...]]
 
 _ALIGN = 64
 
+#: which limit of the shell stands behind a refusal
+_LIMITS = {errno.EMFILE: "-n", errno.EAGAIN: "-u", errno.ENOMEM: "-v", errno.EFBIG: "-f"}
+
+
+@contextmanager
+def within_limits() -> Iterator[None]:
+    """Say in a sentence that the system refuses a process, a file or memory, which is no worker's death."""
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        number = error.errno if isinstance(error, OSError) else errno.ENOMEM
+        why = os.strerror(number) if number else str(error)
+        limit = f", or raise the limit that 'ulimit {_LIMITS[number]}' shows" if number in _LIMITS else ""
+        raise UserError(
+            f"the system refuses the workers processes, files or memory: {why}. Use fewer --workers, or --engine "
+            f"inline{limit}"
+        ) from None
+
 
 class Arena:
     """A nameless file in memory, made before the fork: it can grow, and nothing stays behind whoever is killed."""
 
     def __init__(self) -> None:
-        if hasattr(os, "memfd_create"):
-            self._file = os.fdopen(os.memfd_create("fedskew"), "r+b", buffering=0)
-        else:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as the arena)
+        with within_limits():
+            if hasattr(os, "memfd_create"):
+                self._file = os.fdopen(os.memfd_create("fedskew"), "r+b", buffering=0)
+            else:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as the arena)
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def write(self, tensors: Iterable[Tensor]) -> list[Place]:
@@ -35,7 +58,8 @@ class Arena:
             flat.append(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8))
             end += -(-flat[-1].numel() // _ALIGN) * _ALIGN
         if end > len(self._bytes):
-            os.ftruncate(self._file.fileno(), max(end, 2 * len(self._bytes)))
+            with within_limits():
+                os.ftruncate(self._file.fileno(), max(end, 2 * len(self._bytes)))
             self._map()
         for (start, _, _), data in zip(places, flat, strict=True):
             self._bytes[start : start + data.numel()].copy_(data)
@@ -52,5 +76,6 @@ class Arena:
         return tensors
 
     def _map(self) -> None:
-        size = os.fstat(self._file.fileno()).st_size
-        self._bytes = torch.frombuffer(mmap.mmap(self._file.fileno(), size), dtype=torch.uint8)
+        with within_limits():
+            size = os.fstat(self._file.fileno()).st_size
+            self._bytes = torch.frombuffer(mmap.mmap(self._file.fileno(), size), dtype=torch.uint8)

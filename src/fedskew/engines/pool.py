@@ -1,15 +1,19 @@
 """Worker processes with one thread each: the default engine.
 
 Workers are forked, so they inherit the data and a user's own module; weights, sums and memories pass through shared
-memory. The main process deals out blocks, the longest first, and folds their sums in order.
+memory. The main process deals out blocks, the longest first, and folds their sums in order. What clients keep stays
+there, so the death of a worker loses nothing: its block is asked again in a new one, with the same bits.
 """
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -19,13 +23,18 @@ from joblib import cpu_count
 from torch import Tensor
 
 from fedskew import codec
-from fedskew.engines.arena import Arena, Place
+from fedskew.engines.arena import Arena, Place, within_limits
+from fedskew.engines.deaths import Deaths
 from fedskew.errors import UserError
 from fedskew.types import Broadcast, Keep, Spec, Tree
 from fedskew.work import evaluate
 from fedskew.work.gather import Gathered, ask_block, blocks, collect, packed, unpacked
 from fedskew.work.site import Site
 from fedskew.work.store import Store
+
+#: what a pipe says whose other end is gone
+_GONE = (EOFError, BrokenPipeError, ConnectionResetError)
+_PR_SET_PDEATHSIG = 1
 
 
 class Pool:
@@ -37,8 +46,12 @@ class Pool:
         self.site, self.store = site, store
         self._common = Arena()
         self._workers: list[_Worker] = []
-        for _ in range(workers or cpu_count()):
-            self._workers.append(_Worker(site, self._common, [w.pipe for w in self._workers]))
+        try:
+            for _ in range(workers or cpu_count()):
+                self._start()
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, sent: Sequence[Broadcast]) -> Gathered:
         cut = blocks(sent)
@@ -72,6 +85,16 @@ class Pool:
         for worker in self._workers:
             worker.close()
 
+    def _start(self) -> _Worker:
+        worker = _Worker(self.site, self._common, [other.pipe for other in self._workers])
+        self._workers.append(worker)
+        return worker
+
+    def _replace(self, dead: _Worker) -> _Worker:
+        self._workers.remove(dead)
+        dead.close()
+        return self._start()
+
     def _publish(self, tensors: Any) -> dict[int, Place]:
         """Lay down once, for all workers to read, every tensor that occurs."""
         different = {id(t): t for t in tensors}
@@ -82,6 +105,7 @@ class Pool:
     ) -> Iterator[Any]:
         """Deal tasks out, the longest first; yields their results in the tasks' own order."""
         waiting = sorted(range(tasks), key=lambda number: (sizes[number], -number))
+        deaths = Deaths("workers")
         busy: dict[Connection, tuple[_Worker, int]] = {}
         idle, done, following = list(self._workers), {}, 0
         while following < tasks:
@@ -91,7 +115,12 @@ class Pool:
                 busy[worker.pipe] = (worker, number)
             for pipe in wait(list(busy)):
                 worker, number = busy.pop(pipe)  # type: ignore[call-overload]
-                done[number] = worker.hear()
+                try:
+                    done[number] = worker.hear()
+                except _Died as death:
+                    deaths.add(number, death)
+                    worker = self._replace(worker)
+                    waiting.append(number)
                 idle.append(worker)
             while following in done:
                 yield done.pop(following)
@@ -119,41 +148,45 @@ class _Table:
         return len(self.tensors) - 1
 
 
+class _Died(Exception):
+    """A worker ended before it answered."""
+
+
 class _Worker:
     """One process and the pipe and memory shared with it."""
 
     def __init__(self, site: Site, common: Arena, others: list[Connection]) -> None:
         self._to, self._from = Arena(), Arena()
-        self.pipe, far = multiprocessing.Pipe()
         arenas = (common, self._to, self._from)
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=_serve, args=(site, far, arenas, [self.pipe, *others]), daemon=True)
-        self.process.start()
+        with within_limits():
+            self.pipe, far = multiprocessing.Pipe()
+            self.process = context.Process(target=_serve, args=(site, far, arenas, [self.pipe, *others]), daemon=True)
+            self.process.start()
         far.close()
 
     def tell(self, kind: str, head: Any, tensors: Sequence[Tensor]) -> None:
-        try:
-            self.pipe.send((kind, head, self._to.write(tensors)))
-        except OSError:
-            raise self._ended() from None
+        places = self._to.write(tensors)
+        with within_limits(), suppress(*_GONE):  # of a death `hear` will know
+            self.pipe.send((kind, head, places))
 
     def hear(self) -> Any:
-        try:
-            outcome, head, places = self.pipe.recv()
-        except (EOFError, OSError):
-            raise self._ended() from None
+        """The answer; raises `_Died` if there will be none."""
+        with within_limits():
+            try:
+                outcome, head, places = self.pipe.recv()
+            except (EOFError, OSError) as error:
+                # without a number: the pipe ended in the middle of an answer
+                if not isinstance(error, _GONE) and error.errno is not None:
+                    raise
+                self.process.kill()  # without a pipe it is of no use, should it live
+                self.process.join()
+                raise _Died(f"exit code {self.process.exitcode}") from None
         if outcome == "mistake":
             raise UserError(head)
         if outcome == "error":
             raise RuntimeError(f"a worker failed:\n{head}")
         return codec.rebuild(head, [t.clone() for t in self._from.read(places)])
-
-    def _ended(self) -> RuntimeError:
-        self.process.join()
-        return RuntimeError(
-            f"a worker process ended unexpectedly (exit code {self.process.exitcode}; -9 often means that memory ran "
-            "out); the run can be resumed, perhaps with fewer --workers"
-        )
 
     def close(self) -> None:
         self.pipe.close()
@@ -167,13 +200,16 @@ def _serve(site: Site, pipe: Connection, arenas: tuple[Arena, Arena, Arena], oth
     for other in others:
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_main()
+    # a worker that replaces another is forked while a progress bar, with a thread of its own, stands in their place
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     common, to, back = arenas
     while True:
         try:
             kind, head, places = pipe.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             return
         try:
             answer = (_ask if kind == "ask" else _score)(site, head, common, to.read(places))
@@ -185,8 +221,14 @@ def _serve(site: Site, pipe: Connection, arenas: tuple[Arena, Arena, Arena], oth
             reply = ("error", traceback.format_exc(), [])
         try:
             pipe.send(reply)
-        except (BrokenPipeError, ConnectionResetError):
+        except OSError:
             return
+
+
+def _end_with_main() -> None:
+    """Have Linux end a worker as soon as its main process is killed: to the end of its block it would hold locks."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _ask(site: Site, head: Any, common: Arena, tensors: list[Tensor]) -> Any:

@@ -28,6 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import Tensor
 
 from fedskew import codec
+from fedskew.engines.deaths import Deaths
 from fedskew.errors import UserError
 from fedskew.types import Broadcast, Keep, Spec, Tree
 from fedskew.work import evaluate
@@ -35,8 +36,6 @@ from fedskew.work.gather import Gathered, ask_block, blocks, collect, packed, un
 from fedskew.work.site import Site
 from fedskew.work.store import Store
 
-#: so many actors may die of the same block before the run gives up
-DEATHS = 3
 LOOPBACK = "127.0.0.1"
 
 
@@ -69,7 +68,7 @@ class Actors:
             self._seats = _seats(data, read, workers)
             for seat in self._seats:
                 self._hire(seat)
-            deaths: Counter[int | None] = Counter()
+            deaths = Deaths("actors")
             while self._busy:  # a machine that cannot take part is a mistake, and must not go unnoticed in a short run
                 self._first(deaths)
         except BaseException:
@@ -125,7 +124,7 @@ class Actors:
     def _run(self, tasks: int, call: Callable[[Any, int], Any], sizes: Sequence[int]) -> Iterator[Any]:
         """Deal tasks out, the longest first; yields their results in the tasks' own order."""
         waiting = sorted(range(tasks), key=lambda number: (sizes[number], -number))
-        deaths: Counter[int | None] = Counter()
+        deaths = Deaths("actors")
         done: dict[int, Any] = {}
         following = 0
         while following < tasks:
@@ -141,7 +140,7 @@ class Actors:
                 yield done.pop(following)
                 following += 1
 
-    def _first(self, deaths: Counter[int | None]) -> tuple[int | None, Any]:
+    def _first(self, deaths: Deaths) -> tuple[int | None, Any]:
         """Whoever is done first: the task, None for an actor that is now ready; and the answer, None if the actor died.
 
         The dead are replaced.
@@ -151,12 +150,7 @@ class Actors:
         try:
             answer = _heard(reference)
         except (RayActorError, ObjectLostError) as error:
-            deaths[asked] += 1
-            if deaths[asked] == DEATHS:
-                raise RuntimeError(
-                    f"{DEATHS} actors ended unexpectedly at the same work, which often means that memory ran out; the "
-                    f"run can be resumed, perhaps with fewer --workers ({error})"
-                ) from None
+            deaths.add(asked, str(error).partition("\n")[0])
             self._hire(seat)
             return asked, None
         self._idle.append(seat)

@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: run test test-all test-federation test-ray test-track check-report lint docs results clean
+.PHONY: run test test-all test-federation test-ray test-track check-report torture lint docs results clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -37,6 +37,9 @@ test-federation: $(INSTALLED)
 check-report: $(INSTALLED)
 	$(BIN)/fedskew report runs/demo -o runs/demo/report.html
 	$(BIN)/python -m tests.browser.opens runs/demo/report.html
+
+torture: $(INSTALLED)
+	$(BIN)/python scripts/torture.py --quick
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,9 @@ class Ended:
     @property
     def last_words(self) -> str:
         lines = self.err.strip().splitlines()
-        return f"exit code {self.code}: {lines[-1] if lines else 'no word'}"
+        frames = re.findall(r'/fedskew/(\S+)", line (\d+)', self.err)
+        where = f" ({':'.join(frames[-1])})" if frames else ""
+        return f"exit code {self.code}: {lines[-1] if lines else 'no word'}{where}"
 
 
 def load_shim() -> None:

@@ -293,18 +293,20 @@ def _damage(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tup
     content[where] ^= change
     path.write_bytes(content)
     note = f"{path.relative_to(run)}, byte {where} of {len(content)} ^ {change:#04x}"
+    detected = False
     if trial.phase == "finished" and trial.stage in subject.readers:
         ended, told = reference.read(trial.stage, run, scratch / "reader")
-        noted = any(word in ended.out + ended.err for word in _NOTES)
-        if ended.code == 0 and told != reference.told[trial.stage] and not noted:
-            return "lost", f"{note}; a reader tells other numbers without a note"
         if ended.code != 0 and (wrong := _wrong(ended)):
             return wrong[0], f"{note}; reader: {wrong[1]}"
+        detected = told != reference.told[trial.stage]
+        if ended.code == 0 and detected and not any(word in ended.out + ended.err for word in _NOTES):
+            return "lost", f"{note}; a reader tells other numbers without a note"
     before = _digests(run)
     ended = Child(subject.main, subject.resume(run), scratch / "resume").wait(PATIENCE)
     if ended.code == 0:
-        same = subject.numbers(run) == reference.numbers
-        return ("same bits", "") if same else ("lost", f"{note}; resumed to other numbers")
+        if subject.numbers(run) != reference.numbers:
+            return "lost", f"{note}; resumed to other numbers"
+        return "refused" if detected else "same bits", ""
     if wrong := _wrong(ended):
         return wrong[0], f"{note}; resume: {wrong[1]}"
     if _digests(run) != before:

@@ -55,7 +55,7 @@ GOOD = ("same bits", "resumed", "refused")
 BAD = ("lost", "traceback", "hang")
 NOT_REACHED = "not reached"
 #: how a reader says that a file is not whole
-_NOTES = ("malformed", "damaged", "middle of line", "checksum")
+_NOTES = ("malformed at line", "in the middle of line")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,9 @@ class Reference:
         for kind in subject.readers:
             with tempfile.TemporaryDirectory(dir=folder) as name:
                 run = shutil.copytree(made.finished, Path(name) / "run")
-                made.told[kind] = made.read(kind, run, Path(name) / "a")[1]
+                ended, made.told[kind] = made.read(kind, run, Path(name) / "a")
+                # otherwise a note would prove nothing
+                assert ended.code == 0 and not _noted(ended), f"{kind} of {subject.name}: {ended.last_words}"
         return made
 
     def read(self, kind: str, run: Path, scratch: Path) -> tuple[Ended, Any]:
@@ -299,7 +301,7 @@ def _damage(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tup
         if ended.code != 0 and (wrong := _wrong(ended)):
             return wrong[0], f"{note}; reader: {wrong[1]}"
         detected = told != reference.told[trial.stage]
-        if ended.code == 0 and detected and not any(word in ended.out + ended.err for word in _NOTES):
+        if ended.code == 0 and detected and not _noted(ended):
             return "lost", f"{note}; a reader tells other numbers without a note"
     before = _digests(run)
     ended = Child(subject.main, subject.resume(run), scratch / "resume").wait(PATIENCE)
@@ -312,6 +314,10 @@ def _damage(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tup
     if _digests(run) != before:
         return "lost", f"{note}; refused, and files changed: {ended.sentence}"
     return "refused", ""
+
+
+def _noted(ended: Ended) -> bool:
+    return any(words in ended.out + ended.err for words in _NOTES)
 
 
 def _digests(folder: Path) -> dict[str, str]:

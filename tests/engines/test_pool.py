@@ -123,7 +123,10 @@ from tests.contract import harness
 from fedskew.engines.pool import Pool
 from fedskew.work.store import Store
 
-(worker,) = Pool(harness.site_of(harness.config())[0], Store(), 1)._workers
+site, state = harness.site_of(harness.config())
+pool = Pool(site, Store(), 1)
+pool.score(state.spec, state.memory["start"])  # so that it has begun
+(worker,) = pool._workers
 os.kill(worker.process.pid, signal.SIGSTOP)
 print(worker.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -133,8 +136,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker ends its block first")
 def test_workers_are_killed_with_the_main_process() -> None:
     """Else they would go on to the end of their blocks, and hold the locks that they inherited."""
-    left = subprocess.run([sys.executable, "-c", LEFT_ALONE], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120)
-    worker, deadline = left.stdout.strip(), time.monotonic() + 10
+    with subprocess.Popen([sys.executable, "-c", LEFT_ALONE], cwd=ROOT, stdout=subprocess.PIPE, text=True) as main:
+        assert main.stdout is not None
+        worker = main.stdout.readline().strip()
+    deadline = time.monotonic() + 10
     try:
         while Path(f"/proc/{worker}").exists() and _state(worker) != "Z":
             assert time.monotonic() < deadline

@@ -11,6 +11,10 @@ class UserError(ValueError):
     """A mistake the user can mend: one sentence naming the value, the place, and what would be right."""
 
 
+class Diverged(UserError):
+    """A run whose numbers are no longer finite; it says nothing about other runs."""
+
+
 def nearest(word: str, known: Iterable[str], where: str = "") -> str:
     """``"; did you mean 'x'?"`` when something known looks like `word`, else all that is known, or `where` it is."""
     names = sorted(known)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedskew import config as configuration
 from fedskew import consent, record, run_folder, run_lock
 from fedskew.config import RunConfig
-from fedskew.errors import UserError, nearest
+from fedskew.errors import Diverged, UserError, nearest
 from fedskew.sections import Noise
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def configure(
         _check_alone(data, flags)
         values["data"] |= {"name": "own", "dir": str(data)}
         if partition is None and "partition" not in base.model_fields_set:
-            values["partition"] |= _one_client_per_site(_sites_at(data))
+            values["partition"] |= _one_client_per_site(data)
     said: dict[str, tuple[str, Any]] = {}
     for section, text, parse, example in (
         ("partition", partition, configuration.Partition.parse, "dirichlet:0.5"),
@@ -232,15 +232,22 @@ def compare(
         given = replace(given, source=given.source or experiment.load_source(base))
         given = experiment.sharing(given, place)
         results: dict[str, list[Result]] = {each: [] for each in methods}
+        failed: dict[tuple[str, int], str] = {}
         if place is not None:
             comparison.reopen(place)
         for (each, seed), folder in folders.items():
             config = configure(base, method=each, seed=seed)
             train = _continued if resume else partial(experiment.run, force=force)
             shown = None if progress is None else progress(each, seed)
-            with trackers.following(tracker, folder, shown) as advance:
-                results[each].append(train(config, folder, given=given, progress=advance))
-        done = Comparison(results, base.evaluate.target)
+            try:
+                with trackers.following(tracker, folder, shown) as advance:
+                    results[each].append(train(config, folder, given=given, progress=advance))
+            except Diverged as error:
+                failed[each, seed] = str(error)
+        if not any(results.values()):
+            raise UserError(next(iter(failed.values())))
+        results = {each: found for each, found in results.items() if found}
+        done = Comparison(results, base.evaluate.target, failed)
         if place is not None:
             comparison.write(place, results, done.table())
     return done
@@ -294,11 +301,17 @@ def load(folder: str | Path) -> record.Run:
 
 
 class Comparison:
-    """Results by method, over seeds."""
+    """Results by method, over seeds; `failed` says of the other runs, by method and seed, why they diverged."""
 
-    def __init__(self, results: dict[str, list[Result]], target: float | None = None) -> None:
+    def __init__(
+        self,
+        results: dict[str, list[Result]],
+        target: float | None = None,
+        failed: Mapping[tuple[str, int], str] | None = None,
+    ) -> None:
         self.results = results
         self.target = target
+        self.failed = dict(failed or {})
 
     def table(self, target: float | None = None) -> list[dict[str, Any]]:
         """One row per method: means and (population) standard deviations over seeds, rounds to the target."""
@@ -380,11 +393,8 @@ def _check_alone(data: object, options: Mapping[str, Any]) -> None:
             raise UserError(f"data '{data}' and {flag} '{options[other]}' exclude each other; say one of them")
 
 
-def _sites_at(data: str | Path) -> Sequence[str]:
+def _one_client_per_site(data: str | Path) -> dict[str, Any]:
     from fedskew.data import own
 
-    return own.site_names(Path(data))
-
-
-def _one_client_per_site(sites: Sequence[str]) -> dict[str, Any]:
+    sites = own.site_names(Path(data))
     return configuration.Partition.parse("natural") | {"clients": len(sites)} if sites else {}

@@ -146,3 +146,15 @@ def test_the_run_says_so_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ended = fedskew("run", "--data", "mine.csv", "--rounds", "2", "--engine", "inline", "--lr", "1e-3", "--out", "run")
     assert ended.exit_code == 0, ended.output
     assert "2 updates of client B were left out because they were not finite" in ended.stdout
+
+
+def test_a_method_that_diverges_leaves_the_others_their_table(tmp_path: Path) -> None:
+    words = ["compare", "fedavg", "fedprox(mu=1e30)", "--rounds", "2", "--clients", "3", "--engine", "inline"]
+    done = fedskew(*words, "--out", tmp_path / "both")
+    assert done.exit_code == 0, done.output
+    assert (
+        "fedprox(mu=1e30), seed 0, is not in the table: round 1 (stage 1) has no update that can be used" in done.stderr
+    )
+    assert "fedavg" in done.stdout and "fedprox" not in done.stdout
+    alone = fedskew("compare", *words[2:], "--out", tmp_path / "one")
+    assert alone.exit_code == 2 and "round 1 (stage 1) has no update that can be used" in alone.stderr

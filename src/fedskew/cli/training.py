@@ -135,6 +135,8 @@ def compare(
         done = face.compare(
             methods, seeds=seeds, config=config, out=folder, force=force, resume=resume, progress=shown, track=track
         )
+    for (method, seed), why in done.failed.items():
+        click.echo(f"{method}, seed {seed}, is not in the table: {why}.", err=True)
     rows = done.table()
     if as_json:
         print_json(rows)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedskew import tree
-from fedskew.errors import UserError
+from fedskew.errors import Diverged, UserError
 from fedskew.parts.protocol import overrides
 from fedskew.parts.stages import Plan, Stage
 from fedskew.parts.views import Sums
@@ -91,7 +91,7 @@ def collect(sent: Sequence[Broadcast], answers: Iterable[Answer], put: Callable[
     if gathered.lost and not any(update.examples for update in gathered.updates):
         (client, reason), *others = gathered.lost.items()
         here, more = sent[0].round, f", and {len(others)} more like it" if others else ""
-        raise UserError(
+        raise Diverged(
             f"round {here.index + 1} (stage {here.stage + 1}) has no update that can be used: that of client {client} "
             f"was {reason}{more}. Begin a new run with a smaller --lr, or look for extreme values in the data; the "
             "checkpoint before this round stays"

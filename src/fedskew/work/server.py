@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedskew import seeds, tree
-from fedskew.errors import UserError
+from fedskew.errors import Diverged
 from fedskew.parts.protocol import Entry, Part, Server, Settled, overrides
 from fedskew.parts.views import Desk
 from fedskew.types import Broadcast, Round, Spec, State, Tree
@@ -154,7 +154,7 @@ def _check_finite(state: State, before: Tree, after: Tree, memory: dict[str, Tre
         old = state.memory.get(key, {})
         broken += [name for name, t in each.items() if (t.isinf() & ~unchanged(t, old.get(name))).any()]
     for name in broken:
-        raise UserError(
+        raise Diverged(
             f"round {state.round.index + 1} (stage {state.round.stage + 1}) would leave a model that is not finite "
             f"(tensor '{name}'), though every update was. Begin a new run with a smaller --lr; the checkpoint before "
             "this round stays"

@@ -1,0 +1,200 @@
+"""A site's append-only log of every request, answer and refusal: each line holds the hash of the one before it.
+
+``log.head`` holds the last line, signed with the site's key. It is written first, so a process that is killed in
+between leaves a line that can be completed, and no line ever counts without a signature after it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from fedskew.errors import UserError
+from fedskew.flower import signing
+
+LOG, HEAD, PURPOSE = "log.jsonl", "log.head", "log"
+#: stands before the first line
+FIRST = "0" * 64
+
+Line = dict[str, Any]
+_dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+class Damaged(UserError):
+    """The log is not as the site's processes wrote it."""
+
+
+@dataclass
+class Usage:
+    """What the log says of approvals, which it calls by the SHA-256 of their file."""
+
+    #: those in force, by name
+    approved: dict[str, str] = field(default_factory=dict)
+    #: requests that were answered, and different answers that left, by what was asked
+    requests: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    answers: defaultdict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def take(self, line: Line) -> None:
+        if line["kind"] == "approval":
+            self.approved[line["name"]] = line["approval"]
+        elif line["kind"] == "revocation":
+            self.approved.pop(line["name"], None)
+        elif line["kind"] == "answer" and "approval" in line:
+            self.requests[line["approval"]].add(line["request"])
+            self.answers[line["approval"], line["asked"]].add(line["sha256"])
+
+
+class RequestLog:
+    """The log in a site's folder. Several processes may append; what others added is read first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.usage = folder, Usage()
+        self._size, self._count, self._hash = 0, 0, FIRST
+
+    def append(self, kind: str, **facts: Any) -> None:
+        """Add a line; it is on the disk when this returns."""
+        with self._locked() as file:
+            self._catch_up(file, repair=True)
+            self._append(file, kind, facts)
+
+    def rekey(self, replace_key: Callable[[], None]) -> None:
+        """Give the site another key; the log says so, and is signed with the new one from there on."""
+        with self._locked() as file:
+            self._catch_up(file, repair=True)
+            replace_key()
+            self._append(file, "key", {"key": signing.public_key(self.folder)})
+
+    def refresh(self) -> Usage:
+        """Read what was added since the last time."""
+        with self._locked() as file:
+            self._catch_up(file, repair=True)
+        return self.usage
+
+    def read(self) -> list[Line]:
+        """Verify all of it, and change nothing; for a log that no process has begun there are no lines."""
+        if not (self.folder / LOG).exists() and not (self.folder / HEAD).exists():
+            return []
+        with self._locked() as file:
+            return self._catch_up(file, repair=False)
+
+    def _append(self, file: IO[bytes], kind: str, facts: dict[str, Any]) -> None:
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        line = _with_hash(_dumps({"n": self._count + 1, "time": now, "kind": kind, **facts, "before": self._hash}))
+        signed = _dumps({"line": line, "signature": signing.sign(self.folder, PURPOSE, line)})
+        write_private(self.folder / HEAD, signed)
+        self._complete(file, line)
+
+    @contextmanager
+    def _locked(self) -> Iterator[IO[bytes]]:
+        path = self.folder / LOG
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise UserError(f"'{path}' cannot be opened: {error.strerror}. Give this user the right to it.") from None
+        with open(descriptor, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+
+    def _catch_up(self, file: IO[bytes], repair: bool) -> list[Line]:
+        """Verify and take what is new; complete the line that a killed process was about to write."""
+        if file.seek(0, os.SEEK_END) < self._size:
+            raise self._damage("is missing")
+        file.seek(self._size)
+        *whole, rest = file.read().split(b"\n")
+        found = [self._take(raw) for raw in whole]
+        head = self._head()
+        if head is None and (self._count or rest):
+            raise Damaged(f"'{self.folder / HEAD}' is missing, so nobody knows where the log ends. {_REMEDY}")
+        if head is None or (_hash_of(head) == self._hash and not rest):
+            return found
+        interrupted = self._parsed(head.encode()) is not None and f"{head}\n".encode().startswith(rest)
+        if not (interrupted and repair):
+            raise self._damage("is cut" if rest else "is missing")
+        self._complete(file, head)
+        return found
+
+    def _complete(self, file: IO[bytes], line: str) -> None:
+        file.truncate(self._size)
+        file.seek(self._size)
+        file.write(f"{line}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
+        self._take(line.encode())
+
+    def _take(self, raw: bytes) -> Line:
+        line = self._parsed(raw)
+        if line is None:
+            raise self._damage("was changed, removed or inserted")
+        self._size += len(raw) + 1
+        self._count, self._hash = self._count + 1, line["hash"]
+        self.usage.take(line)
+        return line
+
+    def _parsed(self, raw: bytes) -> Line | None:
+        """Return the line if it is the one that follows, to the last byte."""
+        try:
+            found = json.loads(raw)
+            given = found.pop("hash")
+            right = (found["n"], found["before"]) == (self._count + 1, self._hash)
+            return found | {"hash": given} if right and _with_hash(_dumps(found)).encode() == raw else None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _head(self) -> str | None:
+        """Return the last line, as the site signed it."""
+        path = self.folder / HEAD
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError):
+            text = ""
+        try:
+            found = json.loads(text)
+            line, signature = found["line"], found["signature"]
+            good = signing.is_signed(signing.public_key(self.folder), PURPOSE, line, signature)
+            if good and _dumps(found) == text:
+                return str(line)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, UserError):
+                raise
+        raise Damaged(f"'{path}' is not signed with this site's key. {_REMEDY}")
+
+    def _damage(self, what: str) -> Damaged:
+        return Damaged(f"line {self._count + 1} of '{self.folder / LOG}' {what}. {_REMEDY}")
+
+
+_REMEDY = f"Find out who did it; then move '{LOG}' and '{HEAD}' elsewhere, and approve again."
+
+
+def _with_hash(text: str) -> str:
+    return f'{text[:-1]},"hash":"{hashlib.sha256(text.encode()).hexdigest()}"}}'
+
+
+def _hash_of(line: str) -> Any:
+    return json.loads(line)["hash"]
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, and that is at every moment the old or the new one."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -39,15 +39,18 @@ def main() -> None:
         address = f"127.0.0.1:{made.getsockname()[1]}"
     classes = ",".join(map(str, range(10)))
     fedskew("init", office, "--name", "digits", "--address", address, "--sites", ",".join(SITES), "--classes", classes)
+    training = (asked.method, "--rounds", asked.rounds, "--lr", "0.05")
     for name, member in members.items():
         fedskew("join", office / "invitations" / f"{name}.zip", member, "--data", data[name])
+        fedskew("approve", member, *training, "--clients", len(SITES), "--yes")
         fedskew("admit", office, name, member / "key.pub")
     try:
         fedskew("start", office)
         for member in members.values():
             fedskew("start", member)
         fedskew("status", office)
-        fedskew("run", office, asked.method, "--rounds", asked.rounds, "--lr", "0.05")
+        fedskew("run", office, *training)
+        fedskew("log", members["north"])
     finally:
         for place in (*members.values(), office):
             if place.exists():

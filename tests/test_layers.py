@@ -31,7 +31,7 @@ BELOW: dict[str, set[str]] = {
     "experiment": L0 | {"data", "models", "parts", "methods", "work", "engines", "evidence", "resolve", "recording"},
     "verification": L0 | {"data", "models", "methods", "work", "privacy", "evidence", "resolve", "experiment"},
     "leaving": L0 | {"data", "parts", "work", "engines", "experiment"},
-    "flower": L0 | {"data", "models", "parts", "methods", "work", "resolve", "experiment"},
+    "flower": L0 | {"data", "models", "parts", "methods", "work", "privacy", "resolve", "experiment"},
     "worklist": L0 | {"data", "models", "parts", "work", "experiment"},
     "report": {"errors", "names", "record", "run_lock", "config", "detection"},
     "watch": {"errors", "record", "run_lock", "report"},
@@ -56,7 +56,7 @@ BELOW: dict[str, set[str]] = {
         "reproduce",
     }
     | {"leaving", "federation"},
-    "federation": L0 | {"data", "methods", "resolve", "experiment", "flower", "report", "face"},
+    "federation": L0 | {"data", "methods", "resolve", "experiment", "leaving", "flower", "report", "face"},
     "__main__": {"cli"},
 }
 #: within the lowest layer

@@ -24,6 +24,9 @@ from tests.flower.processes import free_port
 pytestmark = pytest.mark.timeout(3600)  # a busy machine must not fail it
 
 
+TRAINING = ("--rounds", "2", "--lr", "0.1", "--epochs", "1", "--batch", "8")
+
+
 @dataclass(frozen=True)
 class Federation:
     folder: Path
@@ -62,6 +65,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     made.office(found.office, found.address)
     for name, folder in zip(made.SITES, found.members, strict=True):
         made.site(folder, found.office, name)
+        made.approve(folder, "fedavg", *TRAINING)
     for name, folder in list(zip(made.SITES, found.members, strict=True))[:2]:
         succeed("federation", "admit", found.office, name, folder / "key.pub")
     try:
@@ -78,7 +82,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 def test_a_run_ends_in_a_report(federation: Federation) -> None:
     """36 test samples, 12 at each site; the classes are far apart, so two rounds suffice for nearly all of them."""
-    words = ("--rounds", "2", "--lr", "0.1", "--epochs", "1", "--batch", "8", "--target", "0.5", "--json")
+    words = (*TRAINING, "--target", "0.5", "--json")
     said = json.loads(succeed("federation", "run", federation.office, "fedavg", *words))
     out = federation.office / "runs" / "fedavg-seed0"
     run = record.read(out)
@@ -94,11 +98,63 @@ def test_a_run_ends_in_a_report(federation: Federation) -> None:
     assert "holds a run with another configuration; choose another --name" in others
 
 
+@pytest.mark.parametrize(
+    "method, changed, reason",
+    [
+        ("scaffold", (), "method is 'scaffold', approved is 'fedavg'"),
+        pytest.param("fedavg", ("--model", "mlp3"), "network is 'mlp3', approved is 'mlp'", marks=pytest.mark.slow),
+        pytest.param("fedavg", ("--rounds", "3"), "rounds is 3, approved are 2", marks=pytest.mark.slow),
+    ],
+)
+def test_a_site_refuses_what_it_did_not_sign_and_writes_it_down(
+    federation: Federation, method: str, changed: tuple[str, ...], reason: str
+) -> None:
+    """The coordinator's run ends with every site's reason; the log of each site's process has it."""
+    name = "".join(filter(str.isalnum, "".join((method, *changed))))
+    said = complaint("federation", "run", federation.office, method, *TRAINING, *changed, "--name", name)
+    assert "0 of 3 sites gave a usable answer" in said and f"the site refused: {reason}" in said
+    for member in federation.members:
+        lines = json.loads(succeed("federation", "log", member, "--json"))
+        refused = [line for line in lines if line["kind"] == "refusal" and reason in line["reason"]]
+        assert refused and {line["method"] for line in refused} == {method}
+        assert not any(line["kind"] == "answer" and line.get("run") == refused[-1]["run"] for line in lines)
+
+
+@pytest.mark.slow
+def test_more_rounds_than_a_site_signed_are_refused_in_another_run_too(federation: Federation) -> None:
+    """All of what was approved has left in the first run; a run with another seed would be told something new."""
+    again = ("--seed", "5", "--name", "again")
+    said = complaint("federation", "run", federation.office, "fedavg", *TRAINING, *again)
+    assert "all 2 updates of stage 0 that this site approved ('fedavg') have left" in said
+    made.approve(federation.members[0], "fedavg", *TRAINING)
+    made.approve(federation.members[1], "fedavg", *TRAINING)
+    succeed("federation", "run", federation.office, "fedavg", *TRAINING, *again)
+    lost = [line["lost"] for line in record.read(federation.office / "runs" / "again").rounds]
+    assert [list(each) for each in lost] == [["2"], ["2"]] and "have left" in lost[0]["2"]
+
+
+def test_an_altered_log_is_detected(federation: Federation) -> None:
+    south = federation.members[1]
+    before = (south / "log.jsonl").read_bytes()
+    lines = before.splitlines(keepends=True)
+    for altered in (
+        before.replace(b"refusal", b"request", 1),
+        b"".join([*lines[:3], *lines[4:]]),
+        b"".join(lines[:-1]),
+        before + lines[-1],
+    ):
+        (south / "log.jsonl").write_bytes(altered)
+        assert "of '" in complaint("federation", "log", south)
+    (south / "log.jsonl").write_bytes(before)
+    assert "The chain holds" in succeed("federation", "log", south)
+
+
 def test_status_tells_who_is_there(federation: Federation) -> None:
     said = json.loads(succeed("federation", "status", federation.office, "--json"))
     assert said["up"] and [each["site"] for each in said["sites"]] == list(made.SITES)
     assert all(each["admitted"] and each["connected"] for each in said["sites"])
-    assert [(each["state"], each["rounds"], each["of"]) for each in said["runs"]] == [("finished", 2, 2)]
+    runs = {each["name"]: (each["state"], each["rounds"], each["of"]) for each in said["runs"]}
+    assert runs["fedavg-seed0"] == ("finished", 2, 2)
     shown = succeed("federation", "status", federation.office)
     assert f"is up and listens at {federation.address}" in shown and "finished" in shown
     here = json.loads(succeed("federation", "status", federation.members[0], "--json"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -14,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli import options
+from fedskew.cli import federation_approval, options
 from fedskew.cli.failures import Group, Interrupted
+from fedskew.cli.machine import check_machine as _check_machine
+from fedskew.cli.preview import print_turns
 from fedskew.cli.screen import print_facts, print_json, print_table, rounds_from_one
 from fedskew.errors import UserError
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from fedskew import record
     from fedskew.federation.folder import Coordinator, Member
     from fedskew.federation.training import Training
-    from fedskew.leaving import Turn
 
 A_FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -70,6 +69,7 @@ def join(invitation: Path, folder: Path, data: Path) -> None:
     click.echo("Send this line, your public key, to the coordinator:\n", err=True)
     click.echo(public)
     click.echo(f"Read its fingerprint to them on the telephone: {certificates.fingerprint(public)}", err=True)
+    click.echo(f"Agree to a training: fedskew federation approve {_shown(folder)} METHOD --clients SITES", err=True)
     click.echo(f"When you are admitted: fedskew federation start {_shown(folder)}", err=True)
 
 
@@ -307,21 +307,7 @@ def dry_run(method: str, site: int, invitation: Path | None, as_json: bool, **as
     if as_json:
         print_json([asdict(turn) for turn in turns])
         return
-    for alike in _alike(turns):
-        first = alike[0]
-        what = f"the question of {first.question}" if first.question else "the updates"
-        rounds = ", ".join(str(turn.round) for turn in alike[:3]) + (" ..." if len(alike) > 3 else "")
-        facts = {
-            "leaves": f"{what} of stage {first.stage}, {len(alike)} times (rounds {rounds})",
-            "tensors": f"{len(first.leaves)}, {first.bytes:,} bytes each time",
-            "numbers": ", ".join(("client", "examples", "steps", *first.metrics)),
-        }
-        print_facts(facts)
-        print_table(
-            ["of", "tensor", "type", "shape", "bytes"],
-            [[f.place, f.name, f.dtype, str(list(f.shape)), f"{f.bytes:,}"] for f in first.leaves],
-            left=4,
-        )
+    print_turns(turns)
 
 
 def _told(invitation: Path | None) -> dict[str, Any]:
@@ -331,14 +317,6 @@ def _told(invitation: Path | None) -> dict[str, Any]:
     from fedskew.federation.site import data_options
 
     return data_options(invitation)
-
-
-def _alike(turns: list[Turn]) -> list[list[Turn]]:
-    """Turns in which the very same tensors leave, in the order of their first."""
-    groups: dict[Any, list[Turn]] = {}
-    for turn in turns:
-        groups.setdefault((turn.stage, turn.question, turn.leaves, turn.metrics), []).append(turn)
-    return list(groups.values())
 
 
 def _percent(share: float | None) -> str:
@@ -352,11 +330,5 @@ def _shown(folder: Path) -> str:
     return shlex.quote(str(folder))
 
 
-def _check_machine() -> None:
-    if not sys.platform.startswith("linux"):
-        raise UserError(f"a federation needs Linux at every end, and this is '{sys.platform}'")
-    if importlib.util.find_spec("flwr") is None:
-        raise UserError(
-            "a federation needs Flower, which is not installed; install fedskew with its extra 'flower', from the "
-            "source that you had it from"
-        )
+for command in (federation_approval.approve, federation_approval.show_log):
+    federation.add_command(command)

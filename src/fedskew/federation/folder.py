@@ -76,6 +76,13 @@ class Member:
     address: Address
     data: str
     model: str | None = None
+    classes: str | None = None
+    size: str | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the invitation says of data."""
+        return {key: text for key, text in (("classes", self.classes), ("size", self.size)) if text is not None}
 
 
 def opened(folder: Path) -> Coordinator | Member:
@@ -109,8 +116,9 @@ def member(folder: Path) -> Member:
     """A site's folder."""
     path = folder / SITE
     found = read_toml(path)
-    kinds = {"federation": str, "name": str, "number": int, "address": str, "data": str, "model": str}
-    _check(found, kinds, path, optional=("model",))
+    kinds = {"federation": str, "name": str, "number": int, "address": str, "data": str}
+    optional = dict.fromkeys(("model", "classes", "size"), str)
+    _check(found, kinds | optional, path, tuple(optional))
     return Member(folder.resolve(), **found | {"address": Address.parse(found["address"])})
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedskew import __version__
 from fedskew.errors import UserError
 from fedskew.federation import certificates, folder, processes, texts
 from fedskew.federation.folder import Address, Member
 from fedskew.federation.link import shake_hands
 from fedskew.federation.processes import Command, Keeper
 from fedskew.flower import project
+from fedskew.flower.request_log import RequestLog
 
 MEMORY, NODE, EXECUTOR = "memory", "node.toml", "executor"
 #: seconds that it may take until the coordinator's server has taken us in
@@ -34,13 +36,15 @@ def join(invitation: Path, at: Path, data: Path) -> Member:
             f"invitation '{invitation}' is for another version of fedskew or Flower than is installed here; "
             "install the coordinator's, or ask for an invitation made with yours"
         )
-    _check_data(data, told.pop("data"))
+    options = told.pop("data")
+    _check_data(data, options)
     folder.new_folder(at)
     (at / certificates.CA).write_bytes(ca)
     certificates.make_site_key(at, told["name"])
     (at / MEMORY).mkdir(mode=0o700)
     folder.allow(at, digest)
-    text = texts.MEMBER.format(**told, data=folder.quoted(str(data.resolve())))
+    said = "\n".join(f"{key} = {folder.quoted(str(value))}" for key, value in options.items())
+    text = texts.MEMBER.format(**told, data=folder.quoted(str(data.resolve())), options=said)
     (at / folder.SITE).write_text(text, encoding="utf-8")
     return folder.member(at)
 
@@ -83,7 +87,9 @@ def keep(site: Member, say: Callable[[], None]) -> None:
     at = site.folder
     shake_hands(site.address, at / certificates.CA)
     folder.allow(at, project.digest())
-    node = {"data": site.data, "memory": str(at / MEMORY)} | ({"model": site.model} if site.model else {})
+    RequestLog(at).append("start", fedskew=__version__)
+    node = {"data": site.data, "memory": str(at / MEMORY), "federation": str(at)} | site.options
+    node |= {"model": site.model} if site.model else {}
     lines = [f"{key} = {folder.quoted(value)}" for key, value in node.items()]
     (at / "flower").mkdir(mode=0o700, exist_ok=True)
     (at / "flower" / NODE).write_text("\n".join([f"site = {site.number}", *lines, ""]), encoding="utf-8")

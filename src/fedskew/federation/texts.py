@@ -75,13 +75,10 @@ README = """\
 # Invitation of '{name}' to the federation '{federation}'
 
 Somebody would like to train a model together with you. Your data stays with you: what leaves your machine in each round
-is a model's numbers and a few counts. Before you agree to a method you can list exactly which ones:
+is a model's numbers and a few counts. Nothing leaves before you have seen exactly which ones, and approved them (step 4
+below). To see the list before you join:
 
     fedskew federation dry-run METHOD --invitation {name}.zip --data YOUR-DATA --model MODEL --clients SITES
-
-METHOD, MODEL and the number of SITES are as the coordinator names them. If the sites also test the model on their own
-data (score = "sites"), a table of how often each class was taken for which, and a loss, leave beside that. Ask whether
-the training has evaluate.clients = true; if so, add --score-clients.
 
 This archive holds no secret: the coordinator's certificate (so that you know whom you talk to), its address, this page.
 
@@ -96,17 +93,24 @@ You need a Linux machine that can open connections to {address} (none need to co
    of images, or arrays.
 3. Send the line that it prints, your *public* key, to the coordinator. Read its fingerprint to them on the telephone,
    so that you both know that nobody changed it on the way. The file `key` in that folder is private: never send it.
-4. When the coordinator says that you are admitted: `fedskew federation start federation`
+4. `fedskew federation approve federation METHOD --model MODEL --clients SITES --rounds ROUNDS`
+   shows what would leave in each round, tensor for tensor, and asks whether you agree. METHOD, MODEL, the number of
+   SITES, ROUNDS and whatever else the training sets (`--epochs`, `--batch`, `--lr`, `--set KEY=VALUE`) are as the
+   coordinator names them. If the sites do not test the model on their own data, say `--score server`, and no scores
+   leave.
+5. When the coordinator says that you are admitted: `fedskew federation start federation`
 
-Then your machine answers whenever a training is going on. `fedskew federation status federation` tells how it is,
-`fedskew federation stop federation` ends it; you may do so at any time, and start again later.
+Then your machine answers whenever a training is going on that you approved, and refuses all others with the reason.
+`fedskew federation log federation` shows what was asked, what left and what was refused; `fedskew federation approve
+federation` lists your approvals, and with `--revoke NAME` withdraws one. `fedskew federation status federation` tells
+how your machine is, `fedskew federation stop federation` ends it; you may do so at any time, and start again later.
 
 ## What can happen to you
 
 - Only fedskew, as you installed it, runs on your machine: `allowed.txt` names the one app that is let in, and that app
   is nothing but the names of fedskew's own parts.
 - Keep a copy of the folder `federation` where you keep other secrets: `memory` is what methods remember at your site,
-  and `key` is how the coordinator knows you.
+  and `key` is how the coordinator knows you, and what signs your approvals and your log.
 - Log files are in `federation/logs`. They never leave your machine.
 """
 
@@ -119,6 +123,9 @@ address = "{address}"
 
 # Your own data: a CSV, a folder of images, or a file of arrays. Only you say where it lies.
 data = {data}
+
+# What the invitation says of data. These must be the coordinator's words.
+{options}
 
 # A network "module:function" that you agree to run here; without it only fedskew's own networks run.
 # model = "module:function"

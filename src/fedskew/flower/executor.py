@@ -88,10 +88,13 @@ class Site:
             time.sleep(pause(time.monotonic() - worked))
 
     def answer(self, node: Node, asked: Asked) -> Message:
+        from fedskew.flower import exchange  # here, because only a site needs it
+
         try:
             context = self._context(node, asked)
         except UserError as reason:
             log.warning("refused a message of run %d: %s", asked.head.metadata.run_id, reason)
+            exchange.begin(self.settings, asked.head.metadata.message_type).refuse(str(reason))
             node.discard(asked)
             return Message(Error(flower.REFUSED, f"the site refused: {reason}"), reply_to=asked.head)
         try:
@@ -100,6 +103,7 @@ class Site:
             raise
         except Exception:  # a message made by a stranger may fail in any way
             log.exception("a message of run %d could not be read", context.run_id)
+            exchange.begin(self.settings, asked.head.metadata.message_type).fail()
             return Message(Error(RAISED, "the site could not read the message"), reply_to=asked.head)
 
     def _context(self, node: Node, asked: Asked) -> Context:

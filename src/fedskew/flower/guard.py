@@ -14,8 +14,13 @@ from fedskew.errors import UserError
 from fedskew.flower.settings import Rules
 from fedskew.methods import registry
 from fedskew.models.registry import construct
-from fedskew.parts.stages import Method
-from fedskew.types import Broadcast, Spec
+from fedskew.parts.stages import Method, Plan
+from fedskew.types import Broadcast, Round, Spec
+
+
+class Refused(UserError):
+    """A site does not do what it is asked. The coordinator is told why, so the text names nothing of the site's own."""
+
 
 #: keys of a configuration that may hold text; a key that is not here could name a file of the site
 WORDS = frozenset(
@@ -52,11 +57,11 @@ def check_config(config: RunConfig, rules: Rules, node: Mapping[str, Any], given
     """
     own = given or rules.own_data
     if own and config.noise.kind != "none":
-        raise UserError(f"noise.kind is '{config.noise.kind}', and must be 'none' where sites have data of their own")
+        raise Refused(f"noise.kind is '{config.noise.kind}', and must be 'none' where sites have data of their own")
     if not own and "data" in node:
-        raise UserError("run config 'own-data' is false, and must be true: this site takes part with data of its own")
+        raise Refused("run config 'own-data' is false, and must be true: this site takes part with data of its own")
     if not own and config.data.name in OF_A_PATH:
-        raise UserError(f"data.name is '{config.data.name}', and must be a data set that all sites have")
+        raise Refused(f"data.name is '{config.data.name}', and must be a data set that all sites have")
     for key, value in _leaves(config.model_dump()):
         if own and key == "data.dir":  # the coordinator's, for its test data; nothing here reads it
             continue
@@ -77,7 +82,7 @@ def networks_of(method: Method, spec: Spec, classes: int, shape: tuple[int, ...]
         with torch.device("meta"):  # where tensors have a shape only
             size = sum(parameter.numel() for parameter in construct(each, classes, shape).parameters())
         if size > PARAMETERS:
-            raise UserError(f"network '{each.name}' has {size} parameters, and at this site at most {PARAMETERS}")
+            raise Refused(f"network '{each.name}' has {size} parameters, and at this site at most {PARAMETERS}")
     return specs
 
 
@@ -86,7 +91,7 @@ def only(specs: list[Spec], build: Callable[[Spec], nn.Module]) -> Callable[[Spe
 
     def guarded(spec: Spec) -> nn.Module:
         if spec not in specs:
-            raise UserError(f"the network must be one of the configuration's, and is {spec!r:.200}")
+            raise Refused(f"the network must be one of the configuration's, and is {spec!r:.200}")
         return build(specs[specs.index(spec)])
 
     return guarded
@@ -95,16 +100,29 @@ def only(specs: list[Spec], build: Callable[[Spec], nn.Module]) -> Callable[[Spe
 def check_broadcast(sent: Any, client: int, config: RunConfig) -> Broadcast:
     """Refuse what is meant for others, and what the configuration does not ask for."""
     if not isinstance(sent, Broadcast) or sent.client != client or not type(sent.turn) is type(sent.seen) is int:
-        raise UserError(f"the message is no broadcast to site {client}")
+        raise Refused(f"the message is no broadcast to site {client}")
     if sent.score and not config.evaluate.clients:
-        raise UserError("scores of this site's model are asked for, but evaluate.clients is false")
+        raise Refused("scores of this site's model are asked for, but evaluate.clients is false")
     return sent
+
+
+def question(sent: Broadcast, plan: Plan) -> str:
+    """Return the name of the entry that asks, or "" in a round of training; what the method does not ask is refused."""
+    stages, here = plan.method.stages, sent.round
+    if not isinstance(here, Round) or type(here.stage) is not int or not 0 <= here.stage < len(stages):
+        raise Refused(f"the message is for stage {getattr(here, 'stage', None)!r:.40}, which the method does not have")
+    if sent.entry is None:
+        return ""
+    entries = stages[here.stage].entries
+    if type(sent.entry) is not int or not 0 <= sent.entry < len(entries):
+        raise Refused(f"the message asks question {sent.entry!r:.40}, which the method does not have")
+    return entries[sent.entry].name
 
 
 def check_scoring(rules: Rules) -> None:
     """Refuse to say how good a model is on this site's test data if others' are to be used."""
     if rules.score != "sites":
-        raise UserError(f"scores on this site's test data are asked for, but run config 'score' is '{rules.score}'")
+        raise Refused(f"scores on this site's test data are asked for, but run config 'score' is '{rules.score}'")
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -121,14 +139,14 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def _check_text(key: str, value: str, own: bool, node: Mapping[str, Any]) -> None:
     if key == "model.name" or key.startswith(ARGUMENTS):
         if ":" in value and value != node.get("model"):
-            raise UserError(
+            raise Refused(
                 f"network '{value}' is code that this site did not agree to; node config 'model' must name it"
             )
     elif key.startswith(OPTIONS):
         if not own and re.search(r"[/\\]|\.\.", value):
-            raise UserError(f"{key} is '{value}', and must be a name without a path: the site says where data lies")
+            raise Refused(f"{key} is '{value}', and must be a name without a path: the site says where data lies")
     elif key not in WORDS:
-        raise UserError(f"{key} is '{value}', and must not be set: a coordinator names no files of a site")
+        raise Refused(f"{key} is '{value}', and must not be set: a coordinator names no files of a site")
 
 
 def _check_number(key: str, value: Any) -> None:
@@ -136,4 +154,4 @@ def _check_number(key: str, value: Any) -> None:
     sides = map(int, re.findall(r"\d+", str(value))) if key == f"{OPTIONS}size" else (value,)
     for number in sides:
         if isinstance(number, int | float) and not abs(number) <= most:
-            raise UserError(f"{key} is {value!r}, and at this site at most {most}")
+            raise Refused(f"{key} is {value!r}, and at this site at most {most}")

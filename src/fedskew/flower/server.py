@@ -68,7 +68,7 @@ class Federated:
             pieces = [evaluate.score_slice(self.site, spec, weights, piece) for piece in evaluate.slices(self.site)]
             return evaluate.scores(pieces)
         everybody = range(self.site.plan.task.clients)
-        question = pack((spec, weights))
+        question = pack((spec, weights), run=self.run)
         heard = self.post.exchange("evaluate", everybody, lambda _: question, self._read_scores)
         pieces = [heard.answers[client] for client in sorted(heard.answers)]
         missing = {"scored_lost": heard.lost} if heard.lost else {}

@@ -18,8 +18,11 @@ from fedskew.experiment import Given
 from fedskew.flower import guard
 from fedskew.flower.settings import Rules
 from fedskew.methods import registry
-from fedskew.types import Arrays
+from fedskew.types import Arrays, Spec
 from fedskew.work.site import Site
+
+#: what an invitation says of data, and a site of a federation has in its node config
+OF_INVITATION = ("classes", "size")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,15 @@ def blank(kind: Kind, names: tuple[str, ...] = ()) -> Source:
     return Source("sites' own", empty, empty, kind.classes, names, mean, tuple(1.0 for _ in mean), {})
 
 
-def number(node: Mapping[str, Any], clients: int) -> int:
+def own_kind(node: Mapping[str, Any]) -> Kind:
+    """The kind of a site's own data, read with nothing but its own words."""
+    options = {key: node[key] for key in OF_INVITATION if key in node}
+    source = load("own", Path(str(node["data"])), **options, vacant=True)
+    x = source.train.x
+    return Kind(source.classes, tuple(x.shape[1:]), str(x.dtype).removeprefix("torch."))
+
+
+def number(node: Mapping[str, Any], clients: int = guard.LIMITS["clients"]) -> int:
     """Which client a node is."""
     found = node.get("site", node.get("partition-id"))
     if type(found) is not int or not 0 <= found < clients:
@@ -75,7 +86,14 @@ def normalised(source: Source, rules: Rules) -> Source:
 
 
 def at_site(config: RunConfig, rules: Rules, node: Mapping[str, Any], source: Source | None = None) -> Site:
-    """What a client works with. With data of its own it holds all of it, and the other clients nothing."""
+    """What a client works with."""
+    return prepared(config, rules, node, source)[0]
+
+
+def prepared(
+    config: RunConfig, rules: Rules, node: Mapping[str, Any], source: Source | None = None
+) -> tuple[Site, Spec]:
+    """What a client works with, and its network. With data of its own it holds all of it, the others nothing."""
     guard.check_config(config, rules, node, given=source is not None)
     client, held = number(node, config.partition.clients), None
     if source is None and not rules.own_data:
@@ -86,7 +104,7 @@ def at_site(config: RunConfig, rules: Rules, node: Mapping[str, Any], source: So
     method, spec = registry.build(config.method), resolve.spec(config, source)
     accepted = guard.networks_of(method, spec, source.classes, tuple(source.train.x.shape[1:]))
     site, _, _ = experiment.prepare(config, Given(source, method=method, held=held))
-    return replace(site, build=guard.only(accepted, site.build))
+    return replace(site, build=guard.only(accepted, site.build)), spec
 
 
 def at_server(config: RunConfig, rules: Rules, source: Source | None, meet: Callable[[], Kind]) -> Given:

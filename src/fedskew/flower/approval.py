@@ -1,0 +1,270 @@
+"""What a site has agreed to: signed statements in its folder, and how a coordinator's request differs from one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from fedskew import privacy
+from fedskew.config import RunConfig
+from fedskew.errors import UserError
+from fedskew.flower import signing
+from fedskew.methods import registry
+from fedskew.parts.stages import Plan
+from fedskew.types import Spec, Tree, Update
+
+log = logging.getLogger("fedskew")
+
+FOLDER, PURPOSE = "approvals", "approval"
+SCORES = "scores"
+#: keys of a configuration that need no approval: where the coordinator computes and what it counts
+FREE = frozenset({"seed", "per_round", "data.name", "data.dir", "engine.name", "engine.workers", "engine.address"})
+FREE |= {f"evaluate.{key}" for key in ("every", "target", "batch", "memorisation")}
+#: sections likewise; `noise` is refused by the guard wherever sites have data of their own
+FREE_SECTIONS = ("noise.", "checkpoint.", "cohort.", "partition.")
+SITES = "partition.clients"
+#: numbers that go with every update
+COUNTS = ("client", "examples", "steps")
+CLIENT_SCORES = "evaluate.clients"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, both included."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: Any) -> bool:
+        return _is_number(value) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low:g}..{self.high:g}"
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What may leave in answer to one kind of question: how often, and which tensors of how many bytes at most."""
+
+    stage: int
+    question: str
+    times: int
+    #: by place (weights, buffers, a part's name) and name: the type and the bytes, such as "float32 1600"
+    tensors: dict[str, dict[str, str]]
+    numbers: list[str]
+
+
+def label(stage: int, question: str) -> str:
+    """Say what is asked; `question` is "" for an update after training."""
+    if question == SCORES:
+        return SCORES
+    return f"{f'answers to {question}' if question else 'updates'} of stage {stage}"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one approval agrees to. Values of `settings` are exact, or a list of the two ends of a range."""
+
+    name: str
+    federation: str
+    site: str
+    key: str
+    made: str
+    until: str
+    method: str
+    rounds: int
+    network: dict[str, Any]
+    settings: dict[str, Any]
+    ranges: dict[str, list[float]]
+    epsilon: float | None
+    leaves: dict[str, Any]
+
+    @property
+    def sends_scores(self) -> bool:
+        """Whether scores on the site's test data may leave."""
+        return SCORES in self.leaves
+
+    def leaving(self, asked: str) -> Leaving | None:
+        found = self.leaves.get(asked)
+        return None if found is None else Leaving(**found)
+
+    def differences(self, config: RunConfig, score: str, today: date) -> list[str]:
+        """Say in what a configuration is not what was agreed; what needs the site's data comes later."""
+        found = []
+        if today.isoformat() > self.until:
+            found.append(f"the approval ended on {self.until}")
+        if (method := method_name(config.method)) != self.method:
+            return [*found, f"method is '{method}', approved is '{self.method}'"]
+        if config.rounds > self.rounds:
+            found.append(f"rounds is {config.rounds}, approved are {self.rounds}")
+        if score == "sites" and not self.sends_scores:
+            found.append("score is 'sites', approved is 'server'")
+        asked = settings(config)
+        for key in sorted(asked.keys() | self.settings.keys()):
+            value, agreed = asked.get(key), self.settings.get(key, _DEFAULTS.get(key))
+            limits = Range(*self.ranges[key]) if key in self.ranges else None
+            less = key == CLIENT_SCORES and value is False
+            if not (less or same(value, agreed) or (limits is not None and value in limits)):
+                found.append(f"{key} is {_shown(value)}, approved is {limits or _shown(agreed)}")
+        return found
+
+    def differences_here(self, spec: Spec, plan: Plan, score: str) -> list[str]:
+        """Say in what a request differs once the site's data is read: the network, and the privacy that it keeps."""
+        found, network = [], asdict(spec)
+        if not same(network, self.network):
+            found.append(f"network is {_network(network)}, approved is {_network(self.network)}")
+        if self.epsilon is not None:
+            claim = claimed(plan, map(self.leaving, self.leaves), score)
+            if claim["epsilon"] is None:
+                found.append(f"epsilon has {claim['statement']}, approved is {self.epsilon:g}")
+            elif claim["epsilon"] > self.epsilon:
+                found.append(f"epsilon is {claim['epsilon']:.4g}, approved is {self.epsilon:g}")
+        return found
+
+    def excess(self, asked: str, trees: Mapping[str, Tree], numbers: Iterable[str]) -> str:
+        """Say what in an answer must not leave; "" if all of it may."""
+        allowed = self.leaving(asked)
+        if allowed is None:
+            return f"{asked} are not in the approval"
+        for place, tree in trees.items():
+            for name, tensor in tree.items():
+                kind, size = str(tensor.dtype).removeprefix("torch."), tensor.numel() * tensor.element_size()
+                agreed = allowed.tensors.get(place, {}).get(name)
+                if agreed is None or kind != agreed.split()[0] or size > int(agreed.split()[1]):
+                    what = "nothing" if agreed is None else f"{agreed} bytes"
+                    return f"{place} {name:.80} is {kind} {size} bytes, approved is {what}"
+        extra = sorted(set(numbers) - set(allowed.numbers))
+        return f"the number '{extra[0]:.80}' is not in the approval" if extra else ""
+
+
+def method_name(expression: str) -> str:
+    """Return the methods in an expression by name; their order changes nothing."""
+    names = sorted(found.alias_of or found.name for found, _ in registry.parse(expression))
+    return "+".join(names)
+
+
+def settings(config: RunConfig) -> dict[str, Any]:
+    """Return all that needs approval, by key, but for the network and the rounds; None is the same as nothing."""
+    found = _flat(config.model_dump(exclude={"method", "rounds", "model"}))
+    kept = {key: value for key, value in found.items() if key not in FREE and not key.startswith(FREE_SECTIONS)}
+    kept[SITES] = config.partition.clients
+    for method, given in registry.parse(config.method):
+        name = method.alias_of or method.name
+        kept |= {f"{name}.{key}": value for key, value in (method.defaults | given).items()}
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def _flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{at}{key}.") if isinstance(value, Mapping) else {f"{at}{key}": value}
+    return found
+
+
+#: a key that came with a later version must have the value that changes nothing
+_DEFAULTS = settings(RunConfig())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare as JSON would: lists are tuples, 1 is 1.0, and true is not 1."""
+    if _is_number(one) and _is_number(other):
+        return bool(one == other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    return type(one) is type(other) and bool(one == other)
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else f"{value!r:.60}"
+
+
+def _network(network: Mapping[str, Any]) -> str:
+    arguments = ", ".join(f"{key}={value!r:.40}" for key, value in network["args"].items())
+    return f"{network['name']:.60}({arguments:.80})" if arguments else f"'{network['name']:.60}'"
+
+
+def claimed(plan: Plan, leaves: Iterable[Leaving | None], score: str) -> dict[str, Any]:
+    """Return the privacy that a run may claim in which all that was approved leaves."""
+    if not privacy.sealed(plan.method):
+        return {"epsilon": None, "delta": None, "statement": "no figure: the method adds no noise"}
+    lines: list[dict[str, Any]] = []
+    doors: list[dict[str, Any]] = []
+    for each in leaves:
+        if each is None or each.question == SCORES:
+            continue
+        if each.question:
+            doors += [{"part": each.question}] * each.times
+            continue
+        parts = (place for place in each.tensors if place not in ("weights", "buffers"))
+        told = dict.fromkeys([*(set(each.numbers) - {*COUNTS}), *(f"{privacy.PART}{part}" for part in parts)], 0.0)
+        channels = privacy.channels([Update(0, 0, 0, {}, {}, {}, told)])
+        line = {"stage": each.stage, "replies": 1, "clients_asked": [0], "channels": channels}
+        lines += [line | ({"scored_by": "clients"} if score == "sites" else {})] * each.times
+    return privacy.claim(plan, lines, doors)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def rendered(statement: Statement, signature: str) -> str:
+    """Return the file's text; there is one text only for a statement and its signature."""
+    return json.dumps({"statement": asdict(statement), "signature": signature}, indent=1, allow_nan=False) + "\n"
+
+
+def signed(statement: Statement, folder: Path) -> str:
+    """Return the file's text, signed with the key of a site's folder."""
+    return rendered(statement, signing.sign(folder, PURPOSE, _text(statement)))
+
+
+def _text(statement: Statement) -> str:
+    return json.dumps(asdict(statement), sort_keys=True, allow_nan=False)
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(path: Path) -> tuple[Statement, str]:
+    """Return an approval and the SHA-256 of its file; one that is not as the site signed it is an error."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text)
+        statement, signature = Statement(**found["statement"]), found["signature"]
+        good = rendered(statement, signature) == text and statement.name == path.stem
+        if good and signing.is_signed(statement.key, PURPOSE, _text(statement), signature):
+            return statement, digest(text)
+    except OSError as error:
+        raise UserError(
+            f"approval '{path}' cannot be read: {error.strerror}. Give this user the right to it."
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise UserError(f"approval '{path}' was changed after the site signed it. Revoke it, and approve again.")
+
+
+def in_force(folder: Path, approved: Mapping[str, str]) -> dict[str, Statement]:
+    """Return the approvals that the log knows, by the SHA-256 of their files; files that it does not know are none."""
+    found = {}
+    for name, known in sorted(approved.items()):
+        path = folder / FOLDER / f"{name}.json"
+        try:
+            statement, sha256 = read(path)
+        except UserError as mistake:  # the others hold all the same
+            log.warning("%s", mistake)
+            continue
+        if sha256 == known:
+            found[sha256] = statement
+    return found

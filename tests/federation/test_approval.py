@@ -1,0 +1,488 @@
+"""What a site approved, and nothing else, leaves it; the coordinator is told why, and the log has it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from flwr.app import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedskew import config as configuration
+from fedskew import experiment, leaving
+from fedskew.cli import main
+from fedskew.config import RunConfig
+from fedskew.errors import UserError
+from fedskew.experiment import Result
+from fedskew.federation import approval as approvals
+from fedskew.federation import folder, training
+from fedskew.flower import approval, exchange
+from fedskew.flower.approval import Range, Statement
+from fedskew.flower.client import client_app
+from fedskew.flower.messages import pack, unpack
+from fedskew.flower.server import federate
+from fedskew.flower.settings import rules
+from fedskew.methods import registry
+from fedskew.sections import Section
+from fedskew.types import Broadcast, Round, Spec
+from tests.commands import complaint, succeed
+from tests.contract.methods import SMALL
+from tests.federation import made
+from tests.flower.loopback import Loopback, Node, node, travelled
+
+TRAINING = {"model": "mlp", "rounds": 2, "batch": 8, "epochs": 1}
+WORDS = tuple(word for key, value in TRAINING.items() for word in (f"--{key}", str(value)))
+TODAY = date.today()
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A coordinator and three sites that have approved nothing."""
+    at = tmp_path_factory.mktemp("federation")
+    made.office(at / "office")
+    for name in made.SITES:
+        made.site(at / name, at / "office", name)
+    return at
+
+
+@pytest.fixture(scope="module")
+def agreed(federation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sites' folders after all have approved fedprox with mu up to 0.5."""
+    at = tmp_path_factory.mktemp("agreed")
+    for name in made.SITES:
+        shutil.copytree(federation / name, at / name)
+        made.approve(at / name, "prox(mu=0.5)", *WORDS, "--allow", "mu=0..0.5")
+    return at
+
+
+@pytest.fixture
+def willing(agreed: Path, tmp_path: Path) -> list[Path]:
+    """Copies of them."""
+    exchange._logs.clear()
+    return [Path(shutil.copytree(agreed / name, tmp_path / name)) for name in made.SITES]
+
+
+@pytest.fixture
+def sites(federation: Path, tmp_path: Path) -> list[Path]:
+    """Copies of the sites' folders, which one test uses up."""
+    exchange._logs.clear()
+    return [Path(shutil.copytree(federation / name, tmp_path / name)) for name in made.SITES]
+
+
+def run_of(federation: Path, method: str = "fedavg", settings: tuple[str, ...] = (), **changed: Any) -> RunConfig:
+    office = folder.coordinator(federation / "office")
+    return training.configure(office, method=method, settings=settings, **TRAINING | changed)
+
+
+def nodes_of(sites: list[Path], values: dict[str, Any]) -> dict[int, Node]:
+    found = {}
+    for number, at in enumerate(sites):
+        site = folder.member(at)
+        here: dict[str, Any] = {"data": site.data, "memory": str(at / "memory"), "federation": str(at)}
+        found[number] = node(client_app(), values, site=number, **here | site.options)
+    return found
+
+
+def trained(sites: list[Path], config: RunConfig, out: Path, score: str = "sites") -> Result:
+    values = {"config": configuration.dumps(config), "own-data": True, "score": score}
+    return federate(Loopback(nodes_of(sites, values)), config, out, rules(values))
+
+
+def log_of(site: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(succeed("federation", "log", site, "--json"))
+    return found
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_leaves_without_an_approval(federation: Path, sites: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError) as ended:
+        trained(sites, run_of(federation), tmp_path / "out")
+    assert "0 of 3 sites gave a usable answer" in str(ended.value)
+    assert "this site has approved nothing. It does with: fedskew federation approve DIR METHOD" in str(ended.value)
+    lines = log_of(sites[0])
+    assert [(line["kind"], line["asked"]) for line in lines] == [
+        ("request", "query.about"),
+        ("answer", "query.about"),
+        ("request", "train"),
+        ("refusal", "train"),
+    ]
+    assert lines[1]["left"] == "site number, number of classes, shape and type of a sample"
+    assert lines[3]["method"] == "fedavg" and lines[3]["round"] == 1 and len(lines[3]["run"]) == 32
+    assert "has approved nothing, so it answers nothing" in succeed("federation", "approve", sites[0])
+
+
+def test_what_was_approved_leaves_and_the_log_says_what(federation: Path, sites: list[Path], tmp_path: Path) -> None:
+    for site in sites:
+        made.approve(site, "fedavg", *WORDS)
+    result = trained(sites, run_of(federation), tmp_path / "out")
+    assert [line["replies"] for line in result.rounds] == [3, 3]
+    lines = [line for line in log_of(sites[1]) if line["kind"] == "answer" and "approval" in line]
+    asked = [(line["asked"], line.get("round")) for line in lines]
+    # the last model is scored after its round and at the end: the same answer to the same question
+    assert asked == [
+        ("updates of stage 0", 1),
+        ("scores", None),
+        ("updates of stage 0", 2),
+        ("scores", None),
+        ("scores", None),
+    ]
+    # 2 x 200 + 200 + 200 x 200 + 200 + 200 x 2 + 2 numbers of 4 bytes; 2 x 2 numbers and a loss, of 8
+    assert [line["bytes"] for line in lines[:2]] == [4 * 41_202, 8 * 5]
+    assert lines[0]["left"] == {"weights": "6 float32"} and lines[1]["left"] == {"scores": "2 float64/int64"}
+    assert len({line["run"] for line in lines}) == 1 and lines[3]["sha256"] == lines[4]["sha256"]
+    (shown,) = json.loads(succeed("federation", "approve", sites[1], "--json"))
+    assert (shown["state"], shown["left"], shown["of"]) == ("in force", 2, 2)
+
+
+@pytest.mark.parametrize(
+    "changed, settings, reason",
+    [
+        ({"method": "scaffold"}, (), "method is 'scaffold', approved is 'fedprox'"),
+        ({"method": "fedprox+dp(sigma=1.0)"}, (), "method is 'dp+fedprox', approved is 'fedprox'"),
+        ({"method": "fedprox(mu=0.6)"}, (), "fedprox.mu is 0.6, approved is 0..0.5"),
+        ({"model": "mlp3"}, (), "network is 'mlp3', approved is 'mlp'"),
+        ({}, ("model.args.hidden=[5]",), "network is mlp(hidden=[5]), approved is 'mlp'"),
+        ({"rounds": 3}, (), "rounds is 3, approved are 2"),
+        ({"epochs": 2, "batch": 9}, (), "local.batch is 9, approved is 8; local.epochs is 2, approved is 1"),
+        ({"lr": 0.2}, (), "local.lr is 0.2, approved is 0.01"),
+        ({}, ("local.momentum=0.0",), "local.momentum is 0.0, approved is 0.9"),
+        ({}, ("evaluate.clients=true",), "evaluate.clients is True, approved is False"),
+        ({}, ("data.options.test=0.5",), "data.options.test is 0.5, approved is not set"),
+        ({}, ("data.augment=medical",), "data.augment is 'medical', approved is 'none'"),
+    ],
+)
+def test_everything_else_is_refused_with_the_reason(
+    changed: dict[str, Any],
+    settings: tuple[str, ...],
+    reason: str,
+    federation: Path,
+    willing: list[Path],
+    tmp_path: Path,
+) -> None:
+    config = run_of(federation, **{"method": "fedprox(mu=0.25)"} | changed, settings=settings)
+    with pytest.raises(UserError) as ended:
+        trained(willing, config, tmp_path / "out")
+    for number, site in enumerate(willing):
+        assert f"site {number}: error at the site: the site refused: {reason}" in str(ended.value)
+        (refused,) = [line["reason"] for line in log_of(site) if line["kind"] == "refusal"]
+        assert refused.startswith(reason) and not any("approval" in line for line in log_of(site)[1:])
+
+
+def test_less_than_was_approved_is_answered(federation: Path, willing: list[Path], tmp_path: Path) -> None:
+    """A parameter in its range, fewer rounds, scores by the server, another seed, "auto" for the network it means."""
+    config = run_of(federation, method="prox(mu=0.1)", rounds=1, seed=7, model="auto")
+    trained(willing, config, tmp_path / "out")
+    made_of = [line["asked"] for line in log_of(willing[0]) if line["kind"] == "answer"]
+    assert made_of == ["query.about", "updates of stage 0", "scores", "scores"]
+
+
+FEW = ["fednoro", "fedconcat"]
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in registry.known() if name not in FEW]
+
+
+@pytest.mark.parametrize("name", [*FEW, *OTHERS])
+def test_whatever_is_approved_can_be_trained(name: str, federation: Path, sites: list[Path], tmp_path: Path) -> None:
+    """The preview names every tensor, question and number that leaves, and how often."""
+    method = SMALL.get(name, name)
+    for site in sites:
+        made.approve(site, method, *WORDS)
+    result = trained(sites, run_of(federation, method=method), tmp_path / "out")
+    assert not [line for line in [*result.rounds, *result.doors] if line.get("lost") or line.get("scored_lost")]
+    assert not [line for site in sites for line in log_of(site) if line["kind"] in ("refusal", "failure")]
+
+
+# ---- what a coordinator may try --------------------------------------------------------------------------------------
+
+MLP = {"trunk.1.weight": (200, 2), "trunk.1.bias": (200,), "trunk.3.weight": (200, 200), "trunk.3.bias": (200,)}
+MLP |= {"head.weight": (2, 200), "head.bias": (2,)}
+
+
+def ask(
+    site: Path, config: RunConfig, kind: str = "train", start: int = 0, run: str = "0" * 32, **more: Any
+) -> Message:
+    """A site's reply to a message of which all is up to the coordinator; `start` draws the weights."""
+    Loopback({})  # messages need to know who makes them
+    values = {"config": configuration.dumps(config), "own-data": True, "score": "sites"}
+    drawn = torch.Generator().manual_seed(start)
+    weights = {name: 0.05 * torch.randn(shape, generator=drawn) for name, shape in MLP.items()}
+    sent = replace(Broadcast(0, 0, -1, Round(0, 0, 0, 0), Spec("mlp"), weights, {}), **more)
+    content = pack((sent.spec, weights) if kind == "evaluate" else sent, run=run)
+    reply = nodes_of([site], values)[0](travelled(Message(content, 1, kind)))
+    assert reply is not None
+    return reply
+
+
+def test_updates_are_counted_over_all_runs_and_one_that_has_left_before_is_free(
+    federation: Path, willing: list[Path]
+) -> None:
+    """Two are approved. Another run, or the same turn with other weights, is another update."""
+    north, config = willing[0], run_of(federation, method="fedprox")
+    assert not ask(north, config).has_error()
+    assert not ask(north, config).has_error()  # the very same
+    assert not ask(north, config, run="1" * 32, start=1).has_error()
+    for more in ({"run": "2" * 32, "start": 2}, {"start": 3}, {"turn": 1, "seen": 0, "start": 4}):
+        said = ask(north, config, **more).error.reason  # type: ignore[arg-type]
+        assert said.startswith("the site refused: all 2 updates of stage 0 that this site approved ('fedprox') have")
+    assert not ask(north, config).has_error()
+    (shown,) = json.loads(succeed("federation", "approve", north, "--json"))
+    assert (shown["left"], shown["of"]) == (2, 2)
+    exchange._logs.clear()  # a process that is started again counts on
+    assert ask(north, config, start=5).has_error() and not ask(north, config).has_error()
+    assert not ask(north, config, "evaluate", start=5).has_error()
+
+
+def test_an_old_question_about_a_new_past_is_another_answer(federation: Path, sites: list[Path]) -> None:
+    """Moon remembers its last model. The coordinator changes that past, and asks what it asked before."""
+    north, config = sites[0], run_of(federation, method="moon")
+    made.approve(north, "moon", *WORDS, "--rounds", "3")
+    later = {"turn": 1, "seen": 0, "start": 1}
+    first = unpack(ask(north, config, **later | {"turn": 0, "seen": -1}).content)
+    second = ask(north, config, **later)  # type: ignore[arg-type]
+    assert not second.has_error()
+    other = unpack(ask(north, config, start=2).content)
+    assert not torch.equal(first.weights["head.bias"], other.weights["head.bias"])
+    assert "all 3 updates" in ask(north, config, **later).error.reason  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "kind, more, reason",
+    [
+        ("train", {"round": Round(0, 0, 0, 1)}, "stage 1, which the method does not have"),
+        ("train", {"round": Round(0, 0, 0, -1)}, "stage -1, which the method does not have"),
+        ("query", {"entry": 0}, "question 0, which the method does not have"),
+        ("query", {"entry": -1}, "question -1, which the method does not have"),
+        ("train", {"score": True}, "scores of this site's model are asked for, but evaluate.clients is false"),
+        ("train", {"spec": Spec("mlp3")}, "the network must be one of the configuration's"),
+        ("evaluate", {"spec": Spec("mlp3")}, "the network must be one of the configuration's"),
+        ("train", {"client": 1}, "the message is no broadcast to site 0"),
+    ],
+)
+def test_a_message_that_asks_for_more_is_refused_and_written_down(
+    kind: str, more: dict[str, Any], reason: str, federation: Path, willing: list[Path]
+) -> None:
+    assert reason in ask(willing[0], run_of(federation, method="fedprox"), kind, **more).error.reason
+    last = log_of(willing[0])[-1]
+    assert last["kind"] == "refusal" and reason in last["reason"]
+
+
+def test_an_answer_that_holds_more_than_was_signed_does_not_leave(federation: Path, willing: list[Path]) -> None:
+    """The site's data has grown a column since, so its tensors have, too."""
+    data = Path(folder.member(willing[0]).data)
+    wide = willing[0] / "wide.csv"
+    wide.write_text("\n".join(f"{line.split(',')[0]},{line}" for line in data.read_text().splitlines()) + "\n")
+    wide.write_text(wide.read_text().replace("x,x,y", "w,x,y"))
+    text = (willing[0] / "site.toml").read_text()
+    (willing[0] / "site.toml").write_text(text.replace(str(data), str(wide)))
+    drawn = {name: torch.zeros((200, 3) if name == "trunk.1.weight" else shape) for name, shape in MLP.items()}
+    said = ask(willing[0], run_of(federation, method="fedprox"), weights=drawn).error.reason
+    assert "weights trunk.1.weight is float32 2400 bytes, approved is float32 1600 bytes" in said
+    assert not (willing[0] / "memory" / ("0" * 32)).exists()
+
+
+def test_a_site_whose_log_was_altered_answers_nothing_and_tells_no_path(federation: Path, willing: list[Path]) -> None:
+    path = willing[0] / "log.jsonl"
+    path.write_text(path.read_text().replace('"rounds":2', '"rounds":3'))
+    said = ask(willing[0], run_of(federation, method="fedprox")).error.reason
+    assert said == (
+        "the site refused: this site's log was altered, so it answers nothing. Its administrator must look at it"
+    )
+    for words in ((), ("--revoke", "fedprox"), ("fedavg", "--clients", "3", *WORDS, "--yes", "--json")):
+        assert "line 1 of" in complaint("federation", "approve", willing[0], *words)
+    assert "line 1 of" in complaint("federation", "log", willing[0])
+
+
+# ---- the statement ---------------------------------------------------------------------------------------------------
+
+
+def test_the_preview_is_shown_and_nothing_is_signed_without_a_yes(sites: list[Path]) -> None:
+    words = ["federation", "approve", str(sites[0]), "fedavg", "--clients", "3", *WORDS]
+    for typed, signed in (("", False), ("n\n", False), ("y\n", True)):
+        shown = CliRunner().invoke(main, words, input=typed)
+        assert "the updates of stage 0, 2 times (rounds 1, 2)" in shown.stdout and "200, 200" in shown.stdout
+        assert "local.batch=8" in shown.stdout and "a confusion matrix and a loss" in shown.stdout
+        assert (sites[0] / "approvals" / "fedavg.json").exists() is signed is (shown.exit_code == 0)
+    modes = {stat.S_IMODE((sites[0] / name).stat().st_mode) for name in ("approvals/fedavg.json", "log.jsonl")}
+    assert modes == {0o600} and stat.S_IMODE((sites[0] / "approvals").stat().st_mode) == 0o700
+
+
+def test_every_change_of_the_statement_is_detected(federation: Path, willing: list[Path]) -> None:
+    path = willing[0] / "approvals" / "fedprox.json"
+    text = path.read_text()
+    statement, _ = approval.read(path)
+    changes = [text.replace('"rounds": 2', '"rounds": 9'), text + "\n", text.replace("1600", "9999", 1), "{}", ""]
+    changes += [text.replace('"mlp"', '"MLP"'), text.replace('"epsilon": null', '"epsilon": null,\n  "epsilon": 1')]
+    for changed in changes:
+        assert changed != text
+        path.write_text(changed)
+        with pytest.raises(UserError, match="was changed after the site signed it"):
+            approval.read(path)
+        assert "has approved nothing" in ask(willing[0], run_of(federation, method="fedprox")).error.reason
+    # signed with the site's own key, but not by `approve`: the log does not know it
+    path.write_text(approval.signed(replace(statement, rounds=9), willing[0]))
+    assert "has approved nothing" in ask(willing[0], run_of(federation, method="fedprox")).error.reason
+    assert "not in the log, so it does not count" in succeed("federation", "approve", willing[0])
+    path.write_text(text)
+    assert not ask(willing[0], run_of(federation, method="fedprox")).has_error()
+
+
+def test_a_revoked_approval_holds_no_more_even_if_its_file_comes_back(federation: Path, willing: list[Path]) -> None:
+    path, config = willing[0] / "approvals" / "fedprox.json", run_of(federation, method="fedprox")
+    text = path.read_text()
+    assert not ask(willing[0], config).has_error()
+    assert "Revoked 'fedprox'" in succeed("federation", "approve", willing[0], "--revoke", "fedprox")
+    assert [each.read_text() for each in path.parent.glob("*.revoked")] == [text] and not path.exists()
+    assert "has approved nothing" in ask(willing[0], config).error.reason
+    path.write_text(text)
+    assert "has approved nothing" in ask(willing[0], config).error.reason
+    assert "has no approval 'fedprox'; it has none" in complaint(
+        "federation", "approve", willing[0], "--revoke", "fedprox"
+    )
+    kinds = [line["kind"] for line in log_of(willing[0])]
+    assert kinds == ["approval", "request", "answer", "revocation", "request", "refusal", "request", "refusal"]
+
+
+def test_an_approval_ends(agreed: Path, federation: Path) -> None:
+    statement, _ = approval.read(agreed / "north" / "approvals" / "fedprox.json")
+    last, config = date.fromisoformat(statement.until), run_of(federation, method="fedprox")
+    assert last == TODAY + timedelta(days=approvals.DAYS)
+    assert statement.differences(config, "sites", last) == []
+    assert statement.differences(config, "sites", last + timedelta(days=1)) == [f"the approval ended on {last}"]
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (("fedavg",), "--clients is missing. Give the number of sites that the coordinator names"),
+        (("fedavg", "--clients", "3", "--until", "2020-01-01"), "--until is 2020-01-01, which is over"),
+        (("fedavg", "--clients", "3", "--allow", "lr=0.1"), "--allow is 'lr=0.1', and must be KEY=LOW..HIGH"),
+        (("fedavg", "--clients", "3", "--allow", "lr=1..0"), "--allow is 'lr=1..0', and must be KEY=LOW..HIGH"),
+        (("fedavg", "--clients", "3", "--allow", "lr=1..nan"), "and must be KEY=LOW..HIGH"),
+        (("fedavg", "--clients", "3", "--allow", "rl=0..1"), "there is no 'rl'"),
+        (("fedavg", "--clients", "3", "--allow", "lr=1..2"), "leaves out the value of local.lr that is approved, 0.01"),
+        (("fedavg", "--clients", "3", "--epsilon", "5"), "the training has no figure: the method adds no noise"),
+        (("fedavg+dp(sigma=9.0)", "--clients", "3", "--epsilon", "5"), "scores on clients' own test data"),
+        (("fedavg", "--clients", "3", "--model", "os:system"), "is code that this site did not agree to"),
+        (("fedavg", "--revoke", "fedavg"), "--revoke fedavg takes no METHOD"),
+        (("fedvag", "--clients", "3"), "there is no method 'fedvag'"),
+    ],
+)
+def test_a_wrong_word_is_one_sentence_and_signs_nothing(
+    words: tuple[str, ...], sentence: str, sites: list[Path]
+) -> None:
+    assert sentence in complaint("federation", "approve", sites[0], *words, "--rounds", "2", "--yes")
+    assert not (sites[0] / "approvals").exists()
+
+
+def test_only_a_site_approves(federation: Path) -> None:
+    for command in ("approve", "log"):
+        said = complaint("federation", command, federation / "office")
+        assert "is the coordinator's folder, and only sites approve" in said
+
+
+# ---- epsilon ---------------------------------------------------------------------------------------------------------
+
+
+def test_noise_that_keeps_less_than_the_approved_epsilon_is_refused(federation: Path, sites: list[Path]) -> None:
+    """Two rounds with sigma 8 have epsilon 1.5; sigma may vary down to 1, where they have more than 2."""
+    pytest.importorskip("dp_accounting")
+    words = (*WORDS, "--score", "server", "--epsilon", "2", "--allow", "sigma=1..20")
+    made.approve(sites[0], "fedavg+dp(sigma=8.0)", *words)
+
+    def differences(sigma: float) -> list[str]:
+        config = run_of(federation, method=f"fedavg+dp(sigma={sigma})")
+        statement, _ = approval.read(sites[0] / "approvals" / "dp-fedavg.json")
+        assert statement.differences(config, "server", TODAY) == []
+        site = folder.member(sites[0])
+        prepared, _, spec = experiment.prepare(approvals.configured(site, config), own_data(config, site))
+        return statement.differences_here(spec, prepared.plan, "server")
+
+    def own_data(config: RunConfig, site: folder.Member) -> experiment.Given:
+        return leaving.own_data(approvals.configured(site, config), {})
+
+    assert differences(8.0) == differences(20.0) == []
+    (said,) = differences(1.0)
+    assert re.fullmatch(r"epsilon is \d+\.?\d*, approved is 2", said)
+    more = ("--rounds", "50", "--score", "server", "--epsilon", "2", "--clients", "3", "--yes")
+    assert "--epsilon is 2, but all that would leave has" in complaint(
+        "federation", "approve", sites[0], "fedavg+dp(sigma=8.0)", *more
+    )
+
+
+# ---- matching --------------------------------------------------------------------------------------------------------
+
+
+def statement_of(config: RunConfig, **more: Any) -> Statement:
+    facts: dict[str, Any] = {"method": approval.method_name(config.method), "rounds": config.rounds}
+    facts |= {"network": {"name": "mlp", "args": {}}, "settings": approval.settings(config), "ranges": {}}
+    facts |= {"epsilon": None, "leaves": {approval.SCORES: {}}, "until": TODAY.isoformat()}
+    return Statement("n", "f", "s", "k", "m", **facts | more)
+
+
+@given(low=st.floats(0, 1), width=st.floats(0, 1), asked=st.floats(0, 3))
+def test_a_parameter_is_allowed_exactly_in_its_range(low: float, width: float, asked: float) -> None:
+    agreed = statement_of(RunConfig(method=f"fedprox(mu={low!r})"), ranges={"fedprox.mu": [low, low + width]})
+    found = agreed.differences(RunConfig(method=f"prox(mu={asked!r})"), "sites", TODAY)
+    assert (found == []) is (low <= asked <= low + width)
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_rounds_are_an_upper_bound(agreed: int, asked: int) -> None:
+    found = statement_of(RunConfig(rounds=agreed)).differences(RunConfig(rounds=asked), "sites", TODAY)
+    assert (found == []) is (asked <= agreed)
+
+
+@given(st.floats() | st.integers() | st.booleans() | st.text() | st.none() | st.lists(st.integers()))
+def test_a_range_holds_finite_numbers_only(value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    assert (value in Range(-1.0, 1.0)) is (number and -1 <= value <= 1)
+
+
+@given(st.one_of(st.booleans(), st.integers(0, 1), st.floats(0, 1), st.text(max_size=1), st.none()))
+def test_values_are_the_same_only_if_json_says_so(value: Any) -> None:
+    assert approval.same(value, json.loads(json.dumps(value)))
+    assert not approval.same(True, 1) and not approval.same("1", 1) and approval.same((1, 2), [1.0, 2])
+    assert approval.same({"a": [1]}, {"a": (1,)}) and not approval.same({"a": 1}, {"b": 1})
+
+
+@pytest.mark.parametrize(
+    "one, other, equal",
+    [
+        ("fedlmd+prox", "prox+fedlmd", True),
+        ("fedlmd+fedprox", "fedlmd+prox(mu=0.01)", True),
+        ("fedlmd+prox", "fedlmd", False),
+        ("fedlmd(beta=2)+prox", "fedlmd+prox", False),
+    ],
+)
+def test_a_method_is_its_parts_and_all_their_parameters(one: str, other: str, equal: bool) -> None:
+    found = statement_of(RunConfig(method=one)).differences(RunConfig(method=other), "sites", TODAY)
+    assert (found == []) is equal
+
+
+def test_every_key_of_a_configuration_is_checked_or_free_by_name() -> None:
+    """A section that gets a new field must say here whether a coordinator may set it without asking."""
+
+    def keys(section: Any, at: str = "") -> set[str]:
+        found = set()
+        for name, field in section.model_fields.items():
+            inner = isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+            found |= keys(field.annotation, f"{at}{name}.") if inner else {f"{at}{name}"}
+        return found
+
+    free = {key for key in keys(RunConfig) if key in approval.FREE or key.startswith(approval.FREE_SECTIONS)}
+    checked = {"local.optimiser", "local.lr", "local.lr_decay", "local.momentum", "local.weight_decay", "local.epochs"}
+    checked |= {"local.batch", "local.drop_last", "data.augment", "data.options", "evaluate.clients"}
+    checked |= {"evaluate.validation", "engine.device", "engine.precision", "engine.drop"}
+    apart = {"method", "rounds", "model.name", "model.args", "model.head", "model.weights"}
+    assert keys(RunConfig) - free - apart == checked

@@ -352,3 +352,37 @@ def test_a_detection_fits_the_page(browser: Browser, tmp_path: Path) -> None:
     made = browser.page(PHONE)
     check(made, written(tmp_path, folder))
     assert "2 of 10 sites probably have wrong labels: 2, 5" in made.text("#detection")
+
+
+# ---- names that run from right to left -------------------------------------------------------------------------------
+
+#: of what is said of a detection: every sign, and where its left edge is
+SIGNS = """(() => {
+    const texts = document.createTreeWalker(document.querySelector("#detection summary"), NodeFilter.SHOW_TEXT);
+    const range = document.createRange(), found = [];
+    while (texts.nextNode()) for (let at = 0; at < texts.currentNode.length; at++) {
+        range.setStart(texts.currentNode, at);
+        range.setEnd(texts.currentNode, at + 1);
+        found.push([range.toString(), range.getBoundingClientRect().left]);
+    }
+    return found;
+})()"""
+
+
+def test_right_to_left_names_keep_their_places_in_a_list(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without isolation, the second of two such names would stand before the first."""
+    header = fakes.header("fednoro", 0)
+    hebrew, arabic, override = "\u05e6\u05e4\u05d5\u05df", "\u062c\u0646\u0648\u0628", "\u202eeast"
+    header["config"]["partition"] |= {"name": "natural", "alpha": None}
+    header["data"]["sites"] = [override, "1", hebrew, "3", "4", arabic, *"6789"]
+    monkeypatch.setattr(fakes, "header", lambda *_: header)
+    folder = detected.write(tmp_path / "run", detected.door(detected.cells([2, 5])))
+    made = browser.page()
+    check(made, written(tmp_path, folder))
+    assert made.text("#detection summary").endswith(f"wrong labels: {hebrew}, {arabic}")
+    signs = made.read(SIGNS)
+    first, second = ([left for sign, left in signs if sign in name] for name in (hebrew, arabic))
+    assert max(first) < min(second)
+    assert "\\u202eeast" in made.text("#detection") and "<bdi>" not in made.read("document.title")

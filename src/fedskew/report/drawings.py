@@ -8,10 +8,12 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator, Sequence
-from html import escape
 
 import numpy as np
 
+from fedskew.names import printable
+from fedskew.report.escaped import name as isolated
+from fedskew.report.escaped import plain, sentence
 from fedskew.report.pictures import _rounded
 
 FEW_CLIENTS, FEW_CLASSES = 40, 30
@@ -59,7 +61,7 @@ def dots(counts: Counts, labels: Sequence[str], called: Sequence[str] = ()) -> s
     marks = []
     for c, name in enumerate(names):
         y = CELL * c + CELL / 2
-        marks.append(f'<text x="{left - 6}" y="{y + 4:g}" text-anchor="end">{escape(name[:LETTERS])}</text>')
+        marks.append(f'<text x="{left - 6}" y="{y + 4:g}" text-anchor="end">{plain(name[:LETTERS])}</text>')
         marks.append(f'<path class="rule" d="M{left} {y:g}H{right - 4}"/>')
     for k, row in enumerate(counts):
         x = left + CELL * k + CELL / 2
@@ -67,10 +69,10 @@ def dots(counts: Counts, labels: Sequence[str], called: Sequence[str] = ()) -> s
             marks.append(_turned(x + 4, CELL * classes + 4, sites[k]))
         elif clients <= 20 or k % 5 == 0:
             at = f'x="{x:g}" y="{CELL * classes + below - 18}"'
-            marks.append(f'<text {at} text-anchor="middle">{escape(sites[k])}</text>')
+            marks.append(f'<text {at} text-anchor="middle">{plain(sites[k])}</text>')
         marks += [
             f'<circle cx="{x:g}" cy="{CELL * c + CELL / 2:g}" r="{_radius(n / most):.1f}">'
-            f"<title>client {escape(sites[k])}, class {escape(names[c])}: {n:,} samples</title></circle>"
+            f"<title>client {plain(sites[k])}, class {plain(names[c])}: {n:,} samples</title></circle>"
             for c, n in enumerate(row)
             if n
         ]
@@ -104,15 +106,13 @@ def _grid(
     marks.append(f'<path class="rule" fill="none" d="M{left} {top}h{wide}v{high}h-{wide}z"/>')
     for row in range(0, rows, _every(rows, high, 12)):
         y = top + high * (row + 0.5) / rows
-        marks.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(down[row][:LETTERS])}</text>')
+        marks.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{plain(down[row][:LETTERS])}</text>')
     for column in range(0, columns, _every(columns, wide, 12 if upright else 6 + 7 * longest)):
         x = left + wide * (column + 0.5) / columns
         if upright:
             marks.append(_turned(x + 4, top + high + 6, across[column]))
         else:
-            marks.append(
-                f'<text x="{x:.1f}" y="{top + high + 14}" text-anchor="middle">{escape(across[column])}</text>'
-            )
+            marks.append(f'<text x="{x:.1f}" y="{top + high + 14}" text-anchor="middle">{plain(across[column])}</text>')
     marks.append(f'<text x="{left + wide / 2:g}" y="{below + 12}" text-anchor="middle">{ways[1]}</text>')
     marks.append(
         f'<text transform="translate(11 {top + high / 2:g}) rotate(-90)" text-anchor="middle">{ways[0]}</text>'
@@ -137,9 +137,9 @@ def _numbers(counts: Counts, names: Sequence[str], sites: Sequence[str]) -> str:
         left_out = len(counts) - len(rows)
         note = f"{left_out:,} more clients are left out; " if left_out > 0 else ""
         note = f'<p class="soft">{note}<code>fedskew partition --json</code> prints every count.</p>'
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heading)
+    head = "".join(f'<th scope="col">{isolated(name)}</th>' for name in heading)
     body = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in row[1:])}</tr>'
+        f'<tr><th scope="row">{isolated(row[0])}</th>{"".join(f"<td>{sentence(cell)}</td>" for cell in row[1:])}</tr>'
         for row in rows
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -187,7 +187,7 @@ def _every(count: int, room: int, least: int) -> int:
 
 
 def _named(names: Sequence[str], count: int) -> Sequence[str]:
-    return names if len(names) == count else [str(number) for number in range(count)]
+    return list(map(printable, names)) if len(names) == count else [str(number) for number in range(count)]
 
 
 def _count(count: int) -> str:
@@ -196,7 +196,7 @@ def _count(count: int) -> str:
 
 def _turned(x: float, y: float, text: str) -> str:
     turned = f'transform="translate({x:g} {y:g}) rotate(-90)" text-anchor="end"'
-    return f"<text {turned}>{escape(text[:LETTERS])}</text>"
+    return f"<text {turned}>{plain(text[:LETTERS])}</text>"
 
 
 def _wide(letters: int) -> int:
@@ -205,6 +205,6 @@ def _wide(letters: int) -> int:
 
 def _svg(width: float, height: float, said: str, marks: Sequence[str]) -> str:
     return (
-        f'<svg class="dots" role="img" aria-label="{escape(said)}" '
+        f'<svg class="dots" role="img" aria-label="{plain(said)}" '
         f'viewBox="0 0 {width:g} {height:g}" style="width:{width:g}px">{"".join(marks)}</svg>'
     )

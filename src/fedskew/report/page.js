@@ -180,7 +180,7 @@ function read(round) {
   const lines = scene.curves.map((each) => ({ ...each, point: each.points.find((point) => point.round === at) }))
     .filter((each) => each.point).sort((a, b) => (b.point.mean ?? -Infinity) - (a.point.mean ?? -Infinity));
   tip.innerHTML = `<b>round ${at}</b>${view.window > 1 ? `, ${byId("smoothed").textContent}` : ""}<table>` + lines.slice(0, 12).map(({ name, group, point }) =>
-    `<tr><td>${sample(group)} ${escaped(name)}</td><td>${says(point)}</td><td>${point.mean !== null && point.seeds > 1 ? `${written(point.low)} to ${written(point.high)}` : ""}</td></tr>`).join("")
+    `<tr><td>${sample(group)} <bdi>${escaped(name)}</bdi></td><td>${says(point)}</td><td>${point.mean !== null && point.seeds > 1 ? `${written(point.low)} to ${written(point.high)}` : ""}</td></tr>`).join("")
     + `</table>${lines.length > 12 ? `and ${lines.length - 12} more` : ""}`;
   const place = scene.x(at) / scene.width * svg.clientWidth;
   svg.querySelector(".cursor").setAttribute("d", `M${scene.x(at)} ${scene.box.top}V${scene.box.bottom}`);
@@ -228,7 +228,7 @@ function listen() {
   }));
   byId("unzoom").addEventListener("click", redraw(() => { view.zoom = null; }));
   const legend = byId("legend");
-  legend.innerHTML = data.groups.map((name, group) => `<button type="button" aria-pressed="true" data-group="${group}">${sample(group)}${escaped(name)}</button>`).join("");
+  legend.innerHTML = data.groups.map((name, group) => `<button type="button" aria-pressed="true" data-group="${group}">${sample(group)}<bdi>${escaped(name)}</bdi></button>`).join("");
   const press = (button, shown) => {
     button.setAttribute("aria-pressed", shown);
     if (shown) view.hidden.delete(+button.dataset.group); else view.hidden.add(+button.dataset.group);

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fedskew.names import printable
 from fedskew.report import detection, numbers, pages, panels, pictures, tables
 from fedskew.report.markdown import markdown
 from fedskew.report.runs import Loaded, grouped
@@ -83,7 +84,7 @@ def _curves(runs: Sequence[Loaded]) -> dict[str, Any]:
     metrics = numbers.drawn(runs)
     return {
         "metrics": [{"label": metric.label, "kind": metric.kind} for metric in metrics],
-        "groups": names,
+        "groups": list(map(printable, names)),
         "runs": [
             {"group": names.index(each.name), "seed": each.seed, "rows": numbers.rows(each.run, metrics)}
             for each in runs

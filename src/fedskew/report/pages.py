@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from fedskew.report import escaped
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -27,13 +29,16 @@ def macro(template: str, name: str, **filling: Any) -> str:
 def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    made = Environment(
         loader=PackageLoader("fedskew.report", ""),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        finalize=escaped.finalize,
     )
+    made.filters |= {"name": escaped.name, "plain": escaped.plain}
+    return made
 
 
 @cache

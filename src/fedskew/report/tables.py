@@ -8,6 +8,7 @@ from statistics import fmean, pstdev
 from typing import Any, Protocol
 
 from fedskew import record
+from fedskew.names import printable
 
 #: the classes of a client by how much of them it holds
 GROUPS = ("majority", "minority", "vacant")
@@ -151,4 +152,7 @@ def comparison_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 def markdown(heading: Sequence[str], cells: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
     """A Markdown table; if it is of numbers, all columns but the first are right-aligned."""
     lines = [heading, ["---", *["---:" if numbers else "---"] * (len(heading) - 1)], *cells]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+    return (
+        "\n".join("| " + " | ".join(printable(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+        + "\n"
+    )

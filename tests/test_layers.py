@@ -35,7 +35,7 @@ BELOW: dict[str, set[str]] = {
     "worklist": L0 | {"data", "models", "parts", "work", "experiment"},
     "report": {"errors", "names", "record", "run_lock", "config", "detection"},
     "watch": {"errors", "record", "run_lock", "report"},
-    "track": {"errors", "record"},
+    "track": {"errors", "names", "record"},
     "face": L0 | {"data", "parts", "methods", "experiment", "verification", "report", "track"},
     "space": L0 | {"methods", "face"},
     "sweep": L0 | {"resolve", "experiment", "report", "face", "space"},

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from fedskew import record
 from fedskew.errors import UserError, nearest
+from fedskew.names import printable
 
 Progress = Callable[[dict[str, Any]], None]
 NONE = "none"
@@ -223,7 +224,8 @@ def following(kind: str | None, folder: Path | None, progress: Progress | None =
 
 def _warn(folder: Path, kind: str, error: UserError) -> None:
     later = f"fedskew track {shlex.quote(str(folder))} --to {kind}"
-    print(f"Warning: {error}. The run goes on without; later, catch up with: {later}", file=sys.stderr, flush=True)
+    said = f"Warning: {error}. The run goes on without; later, catch up with: {later}"
+    print(printable(said), file=sys.stderr, flush=True)
 
 
 def export(folder: Path, kind: str) -> int:

@@ -12,7 +12,7 @@ import click
 
 from fedskew.cli import decoding, options
 from fedskew.cli.failures import Interrupted
-from fedskew.cli.screen import print_facts, print_json, print_table
+from fedskew.cli.screen import echo, print_facts, print_json, print_table
 from fedskew.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def list_data(data_dir: Path | None, verify: bool, as_json: bool) -> None:
     print_table(["name", "what it is", "licence", "where it comes from", "here", "download"], cells, left=5, lines=True)
     for each in known:
         if verify and each["problem"] and each["damaged"]:
-            click.echo(each["problem"])
-    click.echo("'fedskew data get NAME' fetches what has a size, and says where to apply for the rest.")
+            echo(each["problem"])
+    echo("'fedskew data get NAME' fetches what has a size, and says where to apply for the rest.")
 
 
 def _entry(known: Known, folder: Path | None, verify: bool) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _get(name: str, folder: Path, mirror: str | None, force: bool) -> None:
 
     origin = whereabouts.origin_of(name)
     if not origin.missing(folder) and not (force and origin.files):
-        click.echo(f"{name} is here already" + ("; --force fetches it again." if origin.files else "."))
+        echo(f"{name} is here already" + ("; --force fetches it again." if origin.files else "."))
         return
     if not origin.files:
         where = folder / origin.places[0]
@@ -115,7 +115,7 @@ def _get(name: str, folder: Path, mirror: str | None, force: bool) -> None:
             download.obtain(origin, folder, mirror=mirror, force=force, watch=transfers.watch)
     except KeyboardInterrupt:
         raise Interrupted("Interrupted. The same command goes on from here.") from None
-    click.echo(f"{name} is in {folder / origin.places[0]}.")
+    echo(f"{name} is in {folder / origin.places[0]}.")
 
 
 @data.command()
@@ -139,7 +139,7 @@ def check(what: str, data_dir: Path | None, settings: tuple[str, ...], skip_bad:
             unusable.append(each.name)
             facts = {"data set": each.name, "problem": str(error)}
         print_facts(facts)
-        click.echo()
+        echo()
     if unusable:
         raise UserError(
             f"{len(unusable)} of the {len(found)} data sets in '{what}' cannot be used: {', '.join(unusable)}"
@@ -279,7 +279,7 @@ def _print_counts(labels: Sequence[str], train: Sequence[int], test: Sequence[in
     ]
     print_table(["class", "", "training", "test"], cells, left=2)
     if shown < len(labels):
-        click.echo(f"... and {len(labels) - shown} more classes; --json or -o picture.png shows them all.\n")
+        echo(f"... and {len(labels) - shown} more classes; --json or -o picture.png shows them all.\n", lines=True)
 
 
 def _draw(source: Source, counts: Sequence[int], texts: Sequence[str] | None, out: Path) -> None:

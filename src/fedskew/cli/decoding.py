@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
+from fedskew.cli.screen import echo
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -38,7 +38,7 @@ class _Lines:
         tenth = 10 * done // total
         if tenth != self._shown:
             self._shown = tenth % 10  # what comes after the last begins anew
-            click.echo(f"decoding images: {done:,} of {total:,}", err=True)
+            echo(f"decoding images: {done:,} of {total:,}", err=True)
 
     def stop(self) -> None:
         pass

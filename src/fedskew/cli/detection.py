@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli import options
-from fedskew.cli.screen import print_facts, print_json, print_table
+from fedskew.cli.screen import echo, print_facts, print_json, print_table
 from fedskew.cli.showing import MANY_CLIENTS
 from fedskew.errors import UserError
 
@@ -63,10 +63,11 @@ def detect(
     if as_json:
         print_json(found.as_json() | {"folder": str(folder)})
         return
-    click.echo(detection_page.headline(found) + "\n")
+    echo(detection_page.headline(found))
+    echo()
     _print_clients(found)
     for warning in detection_page.warnings(found):
-        click.echo(f"Note: {warning}")
+        echo(f"Note: {warning}")
     print_facts(_facts(found) | {"page": str(folder / "detection.html")})
 
 
@@ -83,7 +84,7 @@ def _print_clients(found: Detection) -> None:
         ["site", "status", "classes that drive it", "probability", "labels wrong", "inputs differ"], cells, left=3
     )
     if len(found.shown.sites) > len(shown):
-        click.echo(f"... and {len(found.shown.sites) - len(shown)} more; --json shows them all.\n")
+        echo(f"... and {len(found.shown.sites) - len(shown)} more; --json shows them all.\n", lines=True)
 
 
 def _facts(found: Detection) -> dict[str, str]:

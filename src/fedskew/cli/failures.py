@@ -8,27 +8,35 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from fedskew.errors import UserError
+from fedskew.names import printable
 
 
-class Mistake(click.ClickException):
+class Sentence(click.ClickException):
+    """What a command ends in."""
+
+    def format_message(self) -> str:
+        return printable(self.message)
+
+
+class Mistake(Sentence):
     """Something the user can mend."""
 
     exit_code = 2
 
 
-class Different(click.ClickException):
+class Different(Sentence):
     """What was computed again is not what was stored."""
 
     exit_code = 1
 
 
-class Interrupted(click.ClickException):
+class Interrupted(Sentence):
     """Ctrl-C; the message says how to go on."""
 
     exit_code = 130
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"\n{self.message}", err=True)
+        click.echo(f"\n{self.format_message()}", err=True)
 
 
 class Group(click.Group):

@@ -16,7 +16,7 @@ from fedskew.cli import federation_approval, options
 from fedskew.cli.failures import Group, Interrupted
 from fedskew.cli.machine import check_machine as _check_machine
 from fedskew.cli.preview import print_turns
-from fedskew.cli.screen import print_facts, print_json, print_table, rounds_from_one
+from fedskew.cli.screen import echo, print_facts, print_json, print_table, rounds_from_one
 from fedskew.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ def init(folder: Path, name: str, address: str, sites: str, classes: str, size: 
 
     names = [each.strip() for each in sites.split(",")]
     made = office.init(folder, name, address, names, classes, size)
-    click.echo(f"Made '{folder}': only you can read it. Its certificates are valid for {certificates.YEARS} years.")
-    click.echo(f"1. Look through {folder / 'federation.toml'}: the rules, the data, and how to train.")
-    click.echo(f"2. fedskew federation start {_shown(folder)}, which writes invitations anew if the file changed them")
-    click.echo(f"3. Send each site its invitation, which holds no secret: {folder / office.INVITATIONS}/*.zip")
-    click.echo(f"4. When a site sends its public key: fedskew federation admit {_shown(folder)} {made.sites[0]} KEY")
-    click.echo(f"5. fedskew federation run {_shown(folder)}")
+    echo(f"Made '{folder}': only you can read it. Its certificates are valid for {certificates.YEARS} years.")
+    echo(f"1. Look through {folder / 'federation.toml'}: the rules, the data, and how to train.")
+    echo(f"2. fedskew federation start {_shown(folder)}, which writes invitations anew if the file changed them")
+    echo(f"3. Send each site its invitation, which holds no secret: {folder / office.INVITATIONS}/*.zip")
+    echo(f"4. When a site sends its public key: fedskew federation admit {_shown(folder)} {made.sites[0]} KEY")
+    echo(f"5. fedskew federation run {_shown(folder)}")
 
 
 @federation.command()
@@ -65,12 +65,12 @@ def join(invitation: Path, folder: Path, data: Path) -> None:
 
     made = site.join(invitation, folder, data)
     public = (folder / certificates.PUBLIC_KEY).read_text()
-    click.echo(f"Made '{folder}' for site '{made.name}' of '{made.federation}'; your data can be read.", err=True)
-    click.echo("Send this line, your public key, to the coordinator:\n", err=True)
-    click.echo(public)
-    click.echo(f"Read its fingerprint to them on the telephone: {certificates.fingerprint(public)}", err=True)
-    click.echo(f"Agree to a training: fedskew federation approve {_shown(folder)} METHOD --clients SITES", err=True)
-    click.echo(f"When you are admitted: fedskew federation start {_shown(folder)}", err=True)
+    echo(f"Made '{folder}' for site '{made.name}' of '{made.federation}'; your data can be read.", err=True)
+    echo("Send this line, your public key, to the coordinator:\n", err=True, lines=True)
+    echo(public, lines=True)
+    echo(f"Read its fingerprint to them on the telephone: {certificates.fingerprint(public)}", err=True)
+    echo(f"Agree to a training: fedskew federation approve {_shown(folder)} METHOD --clients SITES", err=True)
+    echo(f"When you are admitted: fedskew federation start {_shown(folder)}", err=True)
 
 
 @federation.command()
@@ -85,7 +85,7 @@ def admit(folder: Path, site: str, public_key: str, replace: bool) -> None:
     from fedskew.federation.folder import coordinator
 
     fingerprint = office.admit(coordinator(folder), site, public_key, replace)
-    click.echo(f"Admitted '{site}', whose key is {fingerprint}: let the site read that to you, to be sure.")
+    echo(f"Admitted '{site}', whose key is {fingerprint}: let the site read that to you, to be sure.")
 
 
 @federation.command()
@@ -101,14 +101,14 @@ def start(folder: Path, foreground: bool) -> None:
     if isinstance(found, Coordinator):
         for invited in office.invite(found):
             path = found.folder / office.INVITATIONS / f"{invited}.zip"
-            click.echo(f"Written anew, for '{invited}' if that site has not joined yet: {path}")
+            echo(f"Written anew, for '{invited}' if that site has not joined yet: {path}")
     if not foreground:
         processes.begin(found.folder)
-        click.echo(f"{_up(found)} 'fedskew federation stop {_shown(folder)}' ends it.")
+        echo(f"{_up(found)} 'fedskew federation stop {_shown(folder)}' ends it.")
     elif isinstance(found, Coordinator):
-        office.keep(found, lambda: click.echo(_up(found)))
+        office.keep(found, lambda: echo(_up(found)))
     else:
-        site.keep(found, lambda: click.echo(_up(found)))
+        site.keep(found, lambda: echo(_up(found)))
 
 
 def _up(found: Coordinator | Member) -> str:
@@ -128,7 +128,7 @@ def stop(folder: Path) -> None:
     from fedskew.federation.folder import opened
 
     ended = processes.end_everything(opened(folder).folder)
-    click.echo(f"Ended: {', '.join(ended)}." if ended else f"'{folder}' was not running.")
+    echo(f"Ended: {', '.join(ended)}." if ended else f"'{folder}' was not running.")
 
 
 @federation.command()
@@ -162,7 +162,7 @@ def run(folder: Path, method: str | None, name: str | None, as_json: bool, **ask
     config = configure(office, method=method, **asked)
     training = Training(office, config, name or run_name(config.method, config.seed))
     try:
-        result = training.follow(lambda line: click.echo(_round(office, training, line), err=True))
+        result = training.follow(lambda line: echo(_round(office, training, line), err=True))
     except KeyboardInterrupt:
         raise Interrupted(
             f"The run goes on without being shown; the same command shows it again, and "
@@ -249,7 +249,7 @@ def _status_of_coordinator(office: Coordinator, as_json: bool) -> None:
         found = {"sites": [asdict(each) for each in sites], "runs": [asdict(each) for each in runs]}
         print_json({"role": "coordinator", "name": office.name, "address": str(office.address), "up": up} | found)
         return
-    click.echo(_up(office) if up else f"'{office.name}' is not started.")
+    echo(_up(office) if up else f"'{office.name}' is not started.")
     words = {True: "yes", False: "no", None: "?"}
     rows = [[each.site, words[each.admitted], words[each.connected], each.since] for each in sites]
     print_table(["site", "admitted", "connected", "since"], rows, left=4)
@@ -267,9 +267,9 @@ def _status_of_site(found: Member, as_json: bool) -> None:
         here = {"site": found.name, "number": found.number, "address": str(found.address), "answered": answered}
         print_json({"role": "site", "name": found.federation, "up": up} | here)
         return
-    click.echo(_up(found) if up else f"Site '{found.name}' is not started.")
+    echo(_up(found) if up else f"Site '{found.name}' is not started.")
     when = "never" if answered is None else f"{datetime.fromtimestamp(answered).astimezone():%Y-%m-%d %H:%M:%S %Z}"
-    click.echo(f"It last answered a training: {when}.")
+    echo(f"It last answered a training: {when}.")
 
 
 @federation.command("dry-run")

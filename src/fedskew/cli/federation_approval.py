@@ -14,7 +14,7 @@ import click
 from fedskew.cli import options
 from fedskew.cli.machine import check_machine
 from fedskew.cli.preview import print_turns
-from fedskew.cli.screen import print_facts, print_json, print_table
+from fedskew.cli.screen import echo, print_facts, print_json, print_table
 from fedskew.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def approve(folder: Path, method: str | None, revoke: str | None, as_json: bool,
         if method is not None:
             raise UserError(f"--revoke {revoke} takes no METHOD. Leave out '{method}'.")
         kept = approval.revoke(site, revoke)
-        click.echo(f"Revoked '{revoke}': this site refuses it from now on. Its statement is kept as {kept}.")
+        echo(f"Revoked '{revoke}': this site refuses it from now on. Its statement is kept as {kept}.")
     elif method is None:
         _list(site, as_json)
     else:
@@ -81,7 +81,7 @@ def _list(site: Member, as_json: bool) -> None:
         print_json([asdict(each) for each in found])
         return
     if not found:
-        click.echo(f"Site '{site.name}' has approved nothing, so it answers nothing.")
+        echo(f"Site '{site.name}' has approved nothing, so it answers nothing.")
         return
     rows = [[e.name, e.method, e.network, e.until, e.state, f"{e.left} of {e.of}"] for e in found]
     print_table(["approval", "method", "network", "until", "is", "updates sent"], rows, left=5)
@@ -123,7 +123,7 @@ def _approve(
     if as_json:
         print_json({"approval": str(path)} | asdict(statement))
         return
-    click.echo(f"Approved: {path}. To withdraw it: {_withdrawing(folder, statement.name)}")
+    echo(f"Approved: {path}. To withdraw it: {_withdrawing(folder, statement.name)}")
 
 
 def _withdrawing(folder: Path, name: str) -> str:
@@ -163,11 +163,11 @@ def show_log(folder: Path, as_json: bool) -> None:
         print_json(lines)
         return
     if not lines:
-        click.echo(f"Site '{site.name}' has no log yet: it was neither started nor asked to approve anything.")
+        echo(f"Site '{site.name}' has no log yet: it was neither started nor asked to approve anything.")
         return
     rows = [[str(each["n"]), each["time"], each["kind"], *_row(each)] for each in lines]
     print_table(["line", "time", "what", "run", "round", "asked", "method", "said"], rows, left=8)
-    click.echo(f"The chain holds: {len(lines)} lines, the last is signed by this site. Its hash: {lines[-1]['hash']}")
+    echo(f"The chain holds: {len(lines)} lines, the last is signed by this site. Its hash: {lines[-1]['hash']}")
 
 
 def _row(line: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli import options
-from fedskew.cli.screen import print_facts, print_json, print_table
+from fedskew.cli.screen import echo, print_facts, print_json, print_table
 from fedskew.cli.showing import MANY_CLASSES, MANY_CLIENTS
 from fedskew.errors import UserError
 
@@ -79,7 +79,7 @@ def _now_and_then() -> Any:
         nonlocal said
         if time.monotonic() - said > 3:
             said = time.monotonic()
-            click.echo(sentence, err=True)
+            echo(sentence, err=True)
 
     return tell
 
@@ -107,7 +107,7 @@ def _print_rates(found: dict[str, Any], clients: list[str], sizes: list[int]) ->
     ]
     print_table(["noisy client", "samples", "meant %", "wrong %"], cells, left=0)
     if len(found["noisy"]) > MANY_CLIENTS:
-        click.echo(f"... and {len(found['noisy']) - MANY_CLIENTS} more; --json shows them all.\n")
+        echo(f"... and {len(found['noisy']) - MANY_CLIENTS} more; --json shows them all.\n", lines=True)
 
 
 def _print_flips(flips: list[list[int]], labels: tuple[str, ...]) -> None:

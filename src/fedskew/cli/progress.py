@@ -10,9 +10,9 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from fedskew.cli import decoding
+from fedskew.cli.screen import echo
+from fedskew.names import printable
 from fedskew.report.tables import duration, percent
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Progress:
             nonlocal drawn
             if self._bars is None:
                 self._bars = _bars()
-                self._bars.add_task(name, total=rounds, accuracy="")
+                self._bars.add_task(printable(name), total=rounds, accuracy="")
                 self._bars.start()
             bars, now, done = self._bars, time.monotonic(), line["round"] + 1
             bars.update(bars.task_ids[0], completed=done, accuracy=_accuracy(line))
@@ -111,7 +111,7 @@ def _lines(name: str, rounds: int) -> Advance:
         done = line["round"] + 1
         if 10 * done // rounds > 10 * (done - 1) // rounds:
             said = [f"{name}: round {done}/{rounds}", _accuracy(line), duration(time.monotonic() - began)]
-            click.echo(", ".join(filter(None, said)), err=True)
+            echo(", ".join(filter(None, said)), err=True)
 
     return advance
 

@@ -15,7 +15,7 @@ import click
 from fedskew.cli import options
 from fedskew.cli.failures import Interrupted
 from fedskew.cli.progress import Advance, Progress, all_rounds
-from fedskew.cli.screen import print_json, print_table
+from fedskew.cli.screen import echo, print_json, print_table
 from fedskew.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _named(cell: Cell) -> str:
 
 
 def _done(cell: Cell) -> None:
-    click.echo(f"{_named(cell)}: finished", err=True)
+    echo(f"{_named(cell)}: finished", err=True)
 
 
 @contextmanager
@@ -191,17 +191,13 @@ def _list(
     from joblib import cpu_count
 
     asked = f"--scale {scale}" + ("" if precision is None else f" --precision {precision}")
-    click.echo(f"Runs and estimates are those of {asked}, on all {cpu_count()} cores of this machine.")
+    echo(f"Runs and estimates are those of {asked}, on all {cpu_count()} cores of this machine.")
     places = ", ".join(f"'{folder}'" for folder in (shelf.out, *shelf.records))
-    click.echo(
-        f"Done are those in {places}; --records names more folders, in a checkout of fedskew for example results."
-    )
+    echo(f"Done are those in {places}; --records names more folders, in a checkout of fedskew for example results.")
     if precision not in (None, "float32"):
-        click.echo("Step times are those of float32.")
+        echo("Step times are those of float32.")
     if not all(row["measured_here"] for row in rows):
-        click.echo(
-            "Estimates rest on step times of another machine where this one is not measured; --measure does that."
-        )
+        echo("Estimates rest on step times of another machine where this one is not measured; --measure does that.")
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:
@@ -218,11 +214,11 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
 
 
 def _show(outcome: Outcome) -> None:
-    click.echo(f"{outcome.preset.id}, scale {outcome.scale}")
+    echo(f"{outcome.preset.id}, scale {outcome.scale}")
     if outcome.cells:
         print_table(outcome.heading, outcome.cells)
     for sentence in outcome.sentences:
-        click.echo(sentence)
+        echo(sentence)
     for change in outcome.substitutions:
-        click.echo(f"In place of the paper's: {change}")
-    click.echo(f"Written: {', '.join(map(str, outcome.files))}")
+        echo(f"In place of the paper's: {change}")
+    echo(f"Written: {', '.join(map(str, outcome.files))}")

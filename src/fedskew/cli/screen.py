@@ -1,4 +1,4 @@
-"""Tables on the screen."""
+"""Lines and tables on the screen."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedskew.names import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def echo(text: str = "", *, err: bool = False, lines: bool = False) -> None:
+    """Print one line, or with `lines` several. Names in it cannot steer the terminal; nothing else may print text."""
+    click.echo(printable(text, lines=lines), err=err)
 
 
 def console() -> Console:
@@ -39,11 +46,11 @@ def print_table(
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_lines=lines, pad_edge=False)
-    for number, name in enumerate(heading):
+    for number, name in enumerate(map(printable, heading)):
         unbroken = whole and number == 0
         table.add_column(name, justify="left" if number < left else "right", overflow="fold", no_wrap=unbroken)
     for row in cells:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     console().print(table)
 
 
@@ -51,4 +58,4 @@ def print_facts(facts: Mapping[str, str]) -> None:
     """Names and values below each other."""
     widest = max(map(len, facts))
     for name, value in facts.items():
-        click.echo(f"{name:<{widest}}  {value}")
+        echo(f"{name:<{widest}}  {value}")

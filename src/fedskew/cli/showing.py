@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli import options
-from fedskew.cli.screen import console, print_facts, print_json, print_table
+from fedskew.cli.screen import console, echo, print_facts, print_json, print_table
 from fedskew.errors import UserError
+from fedskew.names import printable
 
 if TYPE_CHECKING:
     from fedskew.report.cards import Entry
@@ -45,10 +47,12 @@ def report(runs: tuple[Path, ...], out: Path | None, kind: str | None) -> None:
         raise UserError(f"'{path}' is a file of a run, which a report must not replace; name another")
     made = page.FORMATS[chosen](records.read(runs))
     if printed:
-        click.echo(made, nl=False)
+        if isinstance(made, str) and sys.stdout.isatty():
+            made = printable(made, lines=True)
+        click.echo(made, nl=False, color=True)  # with all signs, for a program gets what a file would have
         return
     save(path, made)
-    click.echo(f"Written to {path}.")
+    echo(f"Written to {path}.")
 
 
 @click.command()
@@ -61,7 +65,7 @@ def methods(as_json: bool, pages: Path | None) -> None:
     known = _known_methods()
     if pages is not None:
         written = cards.write(pages, known)
-        click.echo(f"Written to {pages}: {len(written)} pages.")
+        echo(f"Written to {pages}: {len(written)} pages.")
     elif as_json:
         print_json([entry.as_dict() for entry in known])
     else:
@@ -84,7 +88,7 @@ def card(name: str) -> None:
 
         screen.print(Markdown(text))
     else:
-        click.echo(text, nl=False)
+        echo(text.removesuffix("\n"), lines=True)
 
 
 @click.command()
@@ -140,7 +144,7 @@ def _print_holdings(clients: Sequence[str], counts: Sequence[Sequence[int]], lab
         cells = [[name, str(sum(row)), str(sum(n > 0 for n in row)), _largest(row, labels)] for name, row in shown]
         print_table(["client", "samples", "classes", "most of"], cells, left=0)
     if len(counts) > len(shown):
-        click.echo(f"... and {len(counts) - len(shown)} more clients; --json or -o picture.png shows them all.\n")
+        echo(f"... and {len(counts) - len(shown)} more clients; --json or -o picture.png shows them all.\n", lines=True)
 
 
 def _largest(row: Sequence[int], labels: Sequence[str]) -> str:

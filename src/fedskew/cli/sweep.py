@@ -9,7 +9,7 @@ import click
 
 from fedskew.cli import options
 from fedskew.cli.progress import Advance, Progress, all_rounds
-from fedskew.cli.screen import print_json, print_table
+from fedskew.cli.screen import echo, print_json, print_table
 from fedskew.cli.training import fresh, repeatable
 
 if TYPE_CHECKING:
@@ -51,5 +51,5 @@ def sweep(methods: tuple[str, ...], resume: bool, out: Path | None, force: bool,
         print_json(found)
         return
     print_table(*report.winners(found), left=3)
-    click.echo(report.explanation(found))
-    click.echo(f"Written to {folder}; {folder / 'sweep.html'} has all trials.")
+    echo(report.explanation(found))
+    echo(f"Written to {folder}; {folder / 'sweep.html'} has all trials.")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from fedskew.cli.screen import echo
+
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
@@ -15,4 +17,4 @@ def track(run: Path, kind: str) -> None:
     from fedskew import track as trackers
 
     rounds = trackers.export(run, kind)
-    click.echo(f"{rounds} rounds of {run} passed on to {kind}.")
+    echo(f"{rounds} rounds of {run} passed on to {kind}.")

@@ -14,7 +14,7 @@ import click
 from fedskew.cli import options
 from fedskew.cli.failures import Different, Interrupted
 from fedskew.cli.progress import Advance, Progress, all_rounds
-from fedskew.cli.screen import print_facts, print_json, print_table, rounds_from_one
+from fedskew.cli.screen import echo, print_facts, print_json, print_table, rounds_from_one
 from fedskew.errors import UserError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def verify(run: Path, rounds: str | None, **now: Any) -> None:
     first, last = _range(rounds)
     wanted = verification.plan(run, first, last)
     count = wanted.last - wanted.first + 1
-    click.echo(
+    echo(
         f"Computing rounds {wanted.first} to {wanted.last} again; the run took {duration(wanted.seconds)} for them.",
         err=True,
     )
@@ -88,7 +88,7 @@ def verify(run: Path, rounds: str | None, **now: Any) -> None:
     if found.difference is not None:
         raise Different(found.difference)
     states = f", and {found.states} stored states" if found.states else ""
-    click.echo(f"Confirmed: {count} rounds have the same numbers{states}, bit for bit.")
+    echo(f"Confirmed: {count} rounds have the same numbers{states}, bit for bit.")
 
 
 def _range(text: str | None) -> tuple[int | None, int | None]:
@@ -136,7 +136,7 @@ def compare(
             methods, seeds=seeds, config=config, out=folder, force=force, resume=resume, progress=shown, track=track
         )
     for (method, seed), why in done.failed.items():
-        click.echo(f"{method}, seed {seed}, is not in the table: {why}.", err=True)
+        echo(f"{method}, seed {seed}, is not in the table: {why}.", err=True)
     rows = done.table()
     if as_json:
         print_json(rows)
@@ -144,8 +144,8 @@ def compare(
     print_table(*tables.comparison_cells(rows))
     for name, runs in done.results.items():
         for told in shortfalls.together(runs):
-            click.echo(f"{name}: {told}.")
-    click.echo(f"Written to {folder}; fedskew report {shlex.quote(str(folder))} makes a page of it.")
+            echo(f"{name}: {told}.")
+    echo(f"Written to {folder}; fedskew report {shlex.quote(str(folder))} makes a page of it.")
 
 
 def fresh(usual: Path, force: bool) -> Path:
@@ -166,9 +166,9 @@ def _announce(what: str, config: RunConfig) -> None:
     needed = PARTITION_NEEDS[config.partition.name]
     split = config.partition.name + (f":{getattr(config.partition, needed)}" if needed else "")
     clients = f"{config.per_round or config.partition.clients} of {config.partition.clients} clients in each"
-    click.echo(f"{what} on {config.data.name}, {split}: {config.rounds} rounds, {clients}", err=True)
+    echo(f"{what} on {config.data.name}, {split}: {config.rounds} rounds, {clients}", err=True)
     if config.noise.kind in ("h_idn", "idn") and config.noise.soft_labels is None:
-        click.echo(f"Annotators, who make the noise, come first: {config.noise.annotator.epochs} epochs", err=True)
+        echo(f"Annotators, who make the noise, come first: {config.noise.annotator.epochs} epochs", err=True)
 
 
 @contextmanager

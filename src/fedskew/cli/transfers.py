@@ -7,8 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import click
-
+from fedskew.cli.screen import echo
+from fedskew.names import printable
 from fedskew.report.tables import size
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Transfers:
         """What to call with the bytes that are here and those of the whole file."""
         if (bars := self._bars) is None:
             return _lines(name)
-        task = bars.add_task(name, total=None)
+        task = bars.add_task(printable(name), total=None)
         return lambda done, total: bars.update(task, completed=done, total=total)
 
 
@@ -49,7 +49,7 @@ def _lines(name: str) -> Tell:
         tenth = 10 * done // max(total, 1)
         if tenth > shown:
             shown = tenth
-            click.echo(f"{name}: {size(done)} of {size(total)}", err=True)
+            echo(f"{name}: {size(done)} of {size(total)}", err=True)
 
     return tell
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from fedskew.cli.screen import echo
+
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
@@ -16,6 +18,6 @@ def watch(runs: tuple[Path, ...], port: int) -> None:
     from fedskew.watch import Server, Watched
 
     with Server(Watched(runs), port) as server:
-        click.echo(f"Watch at {server.address} (Ctrl-C ends the watching, not the run).")
+        echo(f"Watch at {server.address} (Ctrl-C ends the watching, not the run).")
         with suppress(KeyboardInterrupt):
             server.serve_forever()

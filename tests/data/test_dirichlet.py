@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import itertools
+import sys
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedskew.cli import decoding
 from fedskew.data import dirichlet
 from fedskew.data.partition import counts, partition
 from fedskew.errors import UserError
@@ -157,15 +162,69 @@ def test_dirichlet_mean_shares_are_even() -> None:
 
 
 def test_alpha_005_with_100_clients_gets_through() -> None:
-    parts = partition(CIFAR10, 10, 100, "dirichlet", 3, alpha=0.05)
+    drawn = []
+    with dirichlet.telling(lambda draws, found: drawn.append((draws, found))):
+        parts = partition(CIFAR10, 10, 100, "dirichlet", 3, alpha=0.05)
+    assert drawn[-1] == (2007, True)  # as many as before searches without a chance were ended
     assert min(map(len, parts)) >= 10
     assert_disjoint_and_covering(parts, 50000, 100)
 
 
-def test_giving_up_names_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dirichlet, "_MOST_SHARES", 50_000)
-    with pytest.raises(UserError, match=r"after \d+ draws with alpha=0.01 .* 100 clients min_size=10 .* larger alpha"):
-        partition(CIFAR10, 10, 100, "dirichlet", 1, alpha=0.01)
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize(
+    ("labels", "clients", "alpha", "why"),
+    [
+        (
+            CIFAR10,
+            100,
+            0.01,
+            r"\d+ draws with alpha=0.01 .* 100 clients min_size=10 samples, and \de\+\d+ would be needed",
+        ),
+        (
+            balanced(10, 144),
+            100,
+            0.5,
+            r"100 clients min_size=10 samples, and \de\+\d+ would be needed or more; take a larger",
+        ),
+        (balanced(10, 144), 10, 1e-7, "take a larger alpha, fewer clients or a smaller partition.min_size"),
+        (balanced(10, 144), 10, 1e-9, "take a larger alpha"),
+        (balanced(10, 144), 10, 1e308, r"alpha is 1e\+308 and must be at most 1e\+09; for no skew take 'iid'"),
+    ],
+)
+def test_a_search_without_a_chance_ends_soon(
+    labels: np.ndarray, clients: int, alpha: float, why: str, legacy: bool
+) -> None:
+    drawn = []
+    began = time.process_time()
+    with (
+        np.errstate(all="raise", under="ignore"),
+        dirichlet.telling(lambda draws, found: drawn.append((draws, found))),
+        pytest.raises(UserError, match=why),
+    ):
+        partition(labels, 10, clients, "dirichlet", 1, alpha=alpha, legacy=legacy)
+    assert time.process_time() - began < 5
+    assert not any(found for _, found in drawn)
+
+
+def test_a_long_search_is_shown_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = itertools.count(start=1.0, step=0.7)
+    monkeypatch.setattr(decoding.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with decoding.shown():
+        partition(CIFAR10, 10, 100, "dirichlet", 10, alpha=0.05)
+    shown = capsys.readouterr().err.split("\r")
+    assert shown[:2] == ["", "partition: 7 draws so far"] and shown[-1] == "\033[K"
+    with decoding.shown():
+        partition(CIFAR10, 10, 100, "dirichlet", 10, alpha=0.5)
+    assert not capsys.readouterr().err
+
+
+def test_a_search_that_nobody_can_foresee_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dirichlet, "_MOST_SHARES", 400_000)
+    with pytest.raises(UserError, match=r"^partition 'dirichlet': \d{5} draws with alpha=5.0 .* samples; take"):
+        partition(balanced(4, 100), 4, 8, "dirichlet", 1, alpha=5.0, min_size=50)
 
 
 def test_a_draw_without_a_share_for_anyone_with_room_is_redrawn() -> None:
@@ -177,8 +236,8 @@ def test_a_draw_without_a_share_for_anyone_with_room_is_redrawn() -> None:
         ]
     )
     with np.errstate(all="raise"):
-        table, good = dirichlet._allot(shares, np.array([10, 10]), 1)
-    assert good.tolist() == [False, True, False]
+        table, enough, valid = dirichlet._allot(shares, np.array([10, 10]), 1)
+    assert (valid & enough.all(1)).tolist() == [False, True, False]
     assert table[1].tolist() == [[10, 0], [0, 10]]
 
 
@@ -265,3 +324,5 @@ def test_bernoulli_dirichlet_gives_up_with_a_sentence() -> None:
         partition(np.arange(10), 10, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=0.01)
     with pytest.raises(UserError, match="p is 0"):
         partition(ich_labels(), 5, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=0)
+    with pytest.raises(UserError, match="p is 1e-12, at which most clients may hold no class; take a larger"):
+        partition(ich_labels(), 5, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=1e-12)

@@ -1,12 +1,14 @@
-"""How far the decoding of images is: a bar on a terminal, elsewhere a line every tenth of the way."""
+"""How far preparations are: a bar on a terminal, elsewhere a line for every tenth of the images decoded."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
+
+import click
 
 from fedskew.cli.screen import echo
 
@@ -19,15 +21,42 @@ MANY = 1000
 
 @contextmanager
 def shown() -> Iterator[None]:
-    """Whatever is decoded meanwhile is shown on standard error."""
-    from fedskew.data import images
+    """Whatever is decoded meanwhile is shown on standard error; on a terminal also a long search for a partition."""
+    from fedskew.data import dirichlet, images
 
-    display = _Bar() if sys.stderr.isatty() else _Lines()
+    live = sys.stderr.isatty()
+    display, search = _Bar() if live else _Lines(), _Search()
     try:
-        with images.telling(lambda done, total: display.tell(done, total) if total >= MANY else None):
+        with (
+            images.telling(lambda done, total: display.tell(done, total) if total >= MANY else None),
+            dirichlet.telling(search.tell) if live else nullcontext(),
+        ):
             yield
     finally:
         display.stop()
+        search.stop()
+
+
+class _Search:
+    """One line that counts the draws of a search, from its second second on."""
+
+    def __init__(self) -> None:
+        self._began = self._shown = 0.0
+
+    def tell(self, drawn: int, found: bool) -> None:
+        now = time.monotonic()
+        if found:
+            self.stop()
+        elif not self._began:
+            self._began = now
+        elif now - self._began > 1 and now - self._shown > 0.2:
+            self._shown = now
+            click.echo(f"\rpartition: {drawn:,} draws so far", nl=False, err=True)
+
+    def stop(self) -> None:
+        if self._shown:
+            click.echo("\r\033[K", nl=False, err=True)  # clear the line
+        self._began = self._shown = 0.0
 
 
 class _Lines:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli import options
+from fedskew.cli import decoding, options
 from fedskew.cli.screen import echo, print_facts, print_json, print_table
 from fedskew.cli.showing import MANY_CLASSES, MANY_CLIENTS
 from fedskew.errors import UserError
@@ -35,7 +35,8 @@ def noise(out: Path | None, as_json: bool, **asked: Any) -> None:
     config = face.configure(**asked)
     if config.noise.kind == "none":
         raise UserError("noise.kind is 'none', so no label is wrong; say which, for example --noise symmetric:0.4")
-    site, source, _ = experiment.prepare(config, tell=_now_and_then())
+    with decoding.shown():
+        site, source, _ = experiment.prepare(config, tell=_now_and_then())
     ledger = site.ledger
     assert ledger is not None
     found, examples = ledger.summary(), _examples(site, source, ledger)

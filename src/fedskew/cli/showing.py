@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli import options
+from fedskew.cli import decoding, options
 from fedskew.cli.screen import console, echo, print_facts, print_json, print_table
 from fedskew.errors import UserError
 from fedskew.names import printable
@@ -102,8 +102,9 @@ def partition(out: Path | None, kind: str | None, as_json: bool, **asked: Any) -
     from fedskew.report import pictures
 
     config = face.configure(**asked, allow_code=True)  # for no network is built
-    source = experiment.load_source(config)
-    shards = experiment.shards_for(config, source)
+    with decoding.shown():
+        source = experiment.load_source(config)
+        shards = experiment.shards_for(config, source)
     counts = [shards.shard(client, source.train.x).counts.tolist() for client in range(len(shards))]
     clients = names.of_clients(config.partition.name, len(shards), source.site_names)
     if out is not None:

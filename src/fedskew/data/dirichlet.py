@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +15,38 @@ from fedskew.data.groups import Parts, by_class, by_owner, class_sizes
 from fedskew.data.options import positive, whole
 from fedskew.errors import UserError
 
-#: Shares drawn before giving up, about fifteen seconds; alpha 0.05 for 100 clients of CIFAR-10 takes a tenth of it.
-_MOST_SHARES = 300_000_000
+#: Above it all shares are equal to five digits; far above it their sum overflows.
+_MOST_ALPHA = 1e9
+#: Shares drawn before giving up, about two seconds. A count, not a time, so that every machine gives one answer.
+_MOST_SHARES = 40_000_000
+#: A search that is expected to succeed goes on for this many times the draws it should take, at most: alpha 0.05 for
+#: 100 clients of CIFAR-10 should take 16,000 draws, and takes 32,000 on average.
+_PATIENCE = 20
+#: Draws from which the chance of success is estimated first, at least and at most.
+_PILOT = (31, 1000)
 #: Shares drawn at once while redrawing: few enough to stay in the cache.
 _BATCH_SHARES = 64_000
-#: How often rights to classes are drawn anew before giving up.
+#: How often rights to classes are drawn anew before giving up; how many samples are dealt out meanwhile, and how many
+#: rights drawn for clients that got none: either takes seconds. A redraw costs as much as so many rights.
 _MOST_RIGHTS = 1000
+_MOST_DEALT = 100_000_000
+_MOST_IDLE = 20_000_000
+_REDRAW = 100
+
+#: called with the number of draws so far, and whether they were enough
+Tell = Callable[[int, bool], None]
+
+_LISTENER: ContextVar[Tell] = ContextVar("listener", default=lambda drawn, found: None)
+
+
+@contextmanager
+def telling(tell: Tell) -> Iterator[None]:
+    """Call `tell` after every batch of draws, while a partition is searched for."""
+    before = _LISTENER.set(tell)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(before)
 
 
 class Found(NamedTuple):
@@ -52,7 +81,7 @@ def dirichlet(
     """
     if legacy:
         return replay(labels, classes, clients, seed, alpha=alpha, min_size=min_size).parts
-    alpha = positive(alpha, "alpha", "partition 'dirichlet'")
+    alpha = _concentration(alpha, "partition 'dirichlet'")
     rng = seeds.numpy_generator(seed, "partition", "dirichlet")
 
     def draw(attempts: int) -> np.ndarray:
@@ -72,7 +101,7 @@ def replay(
     min_size: int = 10,
 ) -> Replay:
     """The partition that FedNTD's loop makes after ``np.random.seed(seed)``, or going on with a stream."""
-    concentration = np.full(clients, positive(alpha, "alpha", "partition 'dirichlet'"))
+    concentration = np.full(clients, _concentration(alpha, "partition 'dirichlet'"))
     stream = seed if isinstance(seed, np.random.RandomState) else np.random.RandomState(seed)
     sizes = class_sizes(labels, classes)
     # Shuffling consumes as much of the stream whatever the content, so drawing needs no samples, only their number.
@@ -89,7 +118,7 @@ def replay(
                 attempt[label] = stream.dirichlet(concentration)
         return shares
 
-    found = _search(draw, sizes, clients, alpha, min_size)
+    found = _search(draw, sizes, clients, alpha, min_size, len(labels) // 3 + 250 * classes)
     stream.set_state(before)
     draw(found.place_in_batch)
     pieces: list[list[np.ndarray]] = [[] for _ in range(clients)]
@@ -104,46 +133,73 @@ def replay(
     return Replay(parts, found.draws)
 
 
-def _search(draw: Callable[[int], np.ndarray], sizes: np.ndarray, clients: int, alpha: float, min_size: int) -> Found:
-    """Draw, in batches of growing size, until every client gets `min_size` samples."""
+def _search(
+    draw: Callable[[int], np.ndarray], sizes: np.ndarray, clients: int, alpha: float, min_size: int, more: int = 0
+) -> Found:
+    """Draw, in batches of growing size, until every client gets `min_size` samples.
+
+    A draw takes as long as its shares and `more`. Without a chance of success the search ends after a few draws.
+    """
     where = "partition 'dirichlet'"
     if clients * whole(min_size, "min_size", where) > sizes.sum():
         raise UserError(f"{where}: {clients} clients cannot have min_size={min_size} samples each of {sizes.sum()}")
-    most = max(1, _MOST_SHARES // (len(sizes) * clients))
-    largest = max(1, _BATCH_SHARES // (len(sizes) * clients))
-    drawn, batch = 0, 1
-    while drawn < most:
-        tables, good = _allot(draw(batch), sizes, min_size)
-        if good.any():
+    shares, tell = len(sizes) * clients, _LISTENER.get()
+    largest = max(1, _BATCH_SHARES // shares)
+    most = max(_PILOT[0], _MOST_SHARES // (shares + more))
+    few = max(_PILOT[0], most // 8)
+    hopeless = max(_PILOT[0], _MOST_SHARES // shares)
+    drawn = possible = served = 0
+    batch, expected = 1, 0.0
+    while drawn < (max(most, _PATIENCE * expected) if possible else few):
+        tables, enough, valid = _allot(draw(batch), sizes, min_size)
+        if (good := valid & enough.all(axis=1)).any():
             place = int(good.argmax())
+            tell(drawn + place + 1, True)
             return Found(tables[place], drawn + place + 1, place)
         drawn += batch
         batch = min(2 * batch, largest)
+        possible += int(valid.sum())
+        served += int(enough[valid].sum())
+        if possible and drawn >= min(few, _PILOT[1]):
+            # What one client has others lack, so that all are served at most as often as if clients were independent.
+            odds = math.log(possible / drawn) + clients * math.log(served / (possible * clients))
+            expected = math.exp(min(-odds, 100.0))
+            if expected > hopeless:
+                break
+        tell(drawn, False)
     raise UserError(
-        f"{where}: after {drawn} draws with alpha={alpha} none gave each of {clients} clients min_size={min_size} "
-        "samples; take a larger alpha, fewer clients or a smaller min_size"
+        f"{where}: {drawn} draws with alpha={alpha} did not give each of {clients} clients min_size={min_size} samples"
+        f"{f', and {expected:.0e} would be needed or more' if expected > drawn else ''}; "
+        "take a larger alpha, fewer clients or a smaller partition.min_size"
     )
 
 
-def _allot(shares: np.ndarray, sizes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Shares [draws, classes, clients] -> samples of the same shape, and which of the draws are good.
+def _concentration(alpha: Any, where: str) -> float:
+    if (number := positive(alpha, "alpha", where)) > _MOST_ALPHA:
+        raise UserError(f"{where}: alpha is {number:g} and must be at most {_MOST_ALPHA:g}; for no skew take 'iid'")
+    return number
+
+
+def _allot(shares: np.ndarray, sizes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Shares [draws, classes, clients] -> samples of the same shape, which clients have enough, which draws are valid.
 
     The arithmetic is the authors', operation by operation: a replay depends on its rounding.
     """
     even = sizes.sum() / shares.shape[2]
     held = np.zeros((shares.shape[0], shares.shape[2]), dtype=np.int64)
     table = np.zeros(shares.shape, dtype=np.int64)
-    good = np.ones(len(shares), dtype=bool)
+    valid = np.ones(len(shares), dtype=bool)
     for label in np.flatnonzero(sizes):
         share = shares[:, label] * (held < even)
         total = share.sum(axis=1)
-        good &= total > 0  # the shares of all clients with room can underflow to nothing
+        valid &= total > 0  # the shares of all clients with room can underflow to nothing
         share /= np.where(total > 0, total, 1.0)[:, None]
-        ends = (np.cumsum(share, axis=1) * sizes[label]).astype(np.int64)
+        with np.errstate(invalid="ignore"):  # of the authors' shares that underflow
+            ends = (np.cumsum(share, axis=1) * sizes[label]).astype(np.int64)
         ends[:, -1] = sizes[label]
         table[:, label] = np.diff(ends, axis=1, prepend=0)
         held += table[:, label]
-    return table, good & (held.min(axis=1) >= min_size)
+    return table, held >= min_size, valid
 
 
 def dirichlet_client(labels: np.ndarray, classes: int, clients: int, seed: int, *, alpha: float) -> Parts:
@@ -152,7 +208,7 @@ def dirichlet_client(labels: np.ndarray, classes: int, clients: int, seed: int, 
     Clients draw their samples in random order and without replacement; a class that is used up leaves the mixture
     of those who still draw.
     """
-    concentration = np.full(classes, positive(alpha, "alpha", "partition 'dirichlet_client'"))
+    concentration = np.full(classes, _concentration(alpha, "partition 'dirichlet_client'"))
     rng = seeds.numpy_generator(seed, "partition", "dirichlet_client")
     stock = class_sizes(labels, classes)
     table = np.zeros((classes, clients), dtype=np.int64)
@@ -187,7 +243,7 @@ def bernoulli_dirichlet(
     everything if a client is left with fewer than `min_size` samples; the authors' stream (legacy) knows neither.
     """
     where = "partition 'bernoulli_dirichlet'"
-    alpha = positive(alpha, "alpha", where)
+    alpha = _concentration(alpha, where)
     if not 0 < p <= 1:
         raise UserError(f"{where}: p is {p!r} and must lie above 0 and at most at 1")
     least = max(1, whole(min_size, "min_size", where))
@@ -196,9 +252,16 @@ def bernoulli_dirichlet(
     rng: Any = (
         np.random.RandomState(seed) if legacy else seeds.numpy_generator(seed, "partition", "bernoulli_dirichlet")
     )
-    for _ in range(1 if legacy else _MOST_RIGHTS):
+    attempts = 1 if legacy else max(10, min(_MOST_RIGHTS, _MOST_DEALT // len(labels)))
+    redrawn = 0
+    for _ in range(attempts):
         rights = rng.binomial(1, p, size=(clients, classes))
         while (idle := rights.sum(1) == 0).any():
+            redrawn += _REDRAW + int(idle.sum()) * classes
+            if redrawn > _MOST_IDLE:
+                raise UserError(
+                    f"{where}: p is {p}, at which most clients may hold no class; take a larger partition.p"
+                )
             rights[idle] = rng.binomial(1, p, size=(int(idle.sum()), classes))
         if not rights.any(0)[class_sizes(labels, classes) > 0].all():
             continue
@@ -212,7 +275,7 @@ def bernoulli_dirichlet(
             return by_owner(owner, clients)
     raise UserError(
         f"{where}: with p={p} and {clients} clients some class has no holder, or some client fewer than {least} "
-        "samples, in every draw; take a larger p, fewer clients or a smaller min_size"
+        f"samples, in each of {attempts} draws; take a larger p, fewer clients or a smaller min_size"
     )
 
 

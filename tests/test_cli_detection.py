@@ -106,7 +106,8 @@ def test_many_clients_are_cut_short() -> None:
             ["run", "--exclude-class", "wart"],
             "class 'wart' does not exist; the classes are mole, nevus, <scar>, or 0 to 2",
         ),
-        (["run", "--seeds", "0"], "detection: seeds is 0 and must be at least 1"),
+        (["run", "--seeds", "0"], "detection: seeds is 0 and must be at least 1, at most 10,000"),
+        (["run", "--seeds", "1000000"], "detection: seeds is 1000000 and must be at least 1, at most 10,000"),
         (["run", "--level", "2"], "detection: level is 2.0 and must lie between 0 and 1"),
         (["run", "--door", "3"], "detection 3 does not exist; the run has detections 1 to 1"),
         (

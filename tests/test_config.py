@@ -15,7 +15,8 @@ from fedskew.config import PARTITION_NEEDS, Partition, PartitionName, RunConfig
 from fedskew.errors import UserError
 
 positive = st.integers(1, 10**6)
-scalars = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+integers = st.integers(-(2**63), 2**63 - 1)
+scalars = st.booleans() | integers | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 PARAMETERS: dict[str, st.SearchStrategy[Any]] = {
     "alpha": st.floats(0, 1e300, exclude_min=True),
     "s": positive,
@@ -35,7 +36,7 @@ def partitions(draw: st.DrawFn) -> Partition:
         legacy=draw(st.booleans()),
         paired=draw(st.booleans()),
         upper=draw(st.floats(0, 1e300, exclude_min=True)),
-        seed=draw(st.none() | st.integers()),
+        seed=draw(st.none() | integers),
         **({needed: draw(PARAMETERS[needed])} if needed else {}),
     )
 
@@ -43,7 +44,7 @@ def partitions(draw: st.DrawFn) -> Partition:
 configs = st.builds(
     RunConfig,
     method=st.text(),
-    seed=st.integers(),
+    seed=integers,
     rounds=st.integers(0, 10**6),
     per_round=st.none() | st.integers(1, 50),
     data=st.builds(
@@ -77,7 +78,7 @@ configs = st.builds(
     engine=st.builds(
         config.Engine,
         name=st.sampled_from(["pool", "inline", "wire"]),
-        workers=st.none() | positive,
+        workers=st.none() | st.integers(1, 10_000),
         device=st.text(),
         precision=st.sampled_from(["float32", "bf16"]),
         drop=st.floats(0, 1, exclude_max=True),
@@ -161,6 +162,28 @@ def test_defaults_are_valid_and_frozen() -> None:
             "config key 'model.args.a' is [None]; it should be a finite number, a string, true or false",
         ),
         # Only the first of several mistakes is told.
+        (
+            {"local": {"epochs": 10**20}},
+            "config key 'local.epochs' is 100000000000000000000; it should be less than or equal to 1000000000",
+        ),
+        ({"rounds": 10**9 + 1}, "config key 'rounds' is 1000000001; it should be less than or equal to 1000000000"),
+        ({"seed": 2**63}, f"config key 'seed' is {2**63}; it should be less than {2**63}"),
+        (
+            {"engine": {"workers": 10**4 + 1}},
+            "config key 'engine.workers' is 10001; it should be less than or equal to 10000",
+        ),
+        (
+            {"noise": {"seed": -(2**64)}},
+            f"config key 'noise.seed' is {-(2**64)}; it should be greater than or equal to {-(2**63)}",
+        ),
+        (
+            {"model": {"args": {"hidden": [2**64]}}},
+            f"config key 'model.args.hidden' is [{2**64}]; it should be a whole number of at most 64 bits",
+        ),
+        (
+            {"local": {"batch": 10**200}},
+            f"config key 'local.batch' is {10**39}...; it should be less than or equal to 1000000000",
+        ),
         ({"seed": "x", "rounds": "y"}, "config key 'seed' is 'x'; it should be a valid integer"),
     ],
 )
@@ -175,6 +198,7 @@ def test_one_sentence_for_each_mistake(values: dict[str, Any], sentence: str) ->
     [
         (b"seed = 1\nrounds =\n", ["run.toml' is not valid TOML", "line 2"]),
         (b"seed = '\xff'", ["run.toml' is not text in UTF-8"]),
+        (b"seed = " + b"9" * 5000, ["run.toml' is not valid TOML", "5000 digits"]),
         (b"[local]\nepoch = 1\n", ["run.toml' has no key 'local.epoch'; did you mean 'epochs'?"]),
     ],
 )
@@ -226,6 +250,7 @@ def test_override_with_none_puts_the_default_back() -> None:
         ("seed.x=3", "config has no key 'seed.x'; 'seed' is a value, not a section"),
         ("local.lr", "override 'local.lr' should be 'key=value', for example 'local.lr=0.1'"),
         ("local=3", "config key 'local' is 3; it should be a section of keys and values"),
+        ("rounds=" + "9" * 5000, f"config key 'rounds' is '{'9' * 39}...; it should be a valid integer"),
         ("rounds=-1", "config key 'rounds' is -1; it should be greater than or equal to 0"),
     ],
 )

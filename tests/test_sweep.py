@@ -175,6 +175,7 @@ def test_a_narrow_range_gives_all_it_has() -> None:
         (["fedavg", "fedprox"], ["mu=0.1..1"], 2, "the grid of method 'fedavg' has 1 trial;"),
         (["fedavg"], ["lr_decay=0.998..1.0"], 30, "the grid of method 'fedavg' has 21 trials; ask for fewer"),
         (["fedlmd"], ["beta=1,2"], 0, "--random is 0"),
+        (["fedlmd"], ["beta=1..2"], 10**9, "--random is 1000000000; it should be a number of trials from 1 to 10,000"),
         (["fedlmd", "fedprox"], ["beta=1,2,3", "mu=1,2"], None, "'fedprox' would have 2 trials and 'fedlmd' 3"),
         (["fedavg", "fedprox"], ["mu=1,2"], None, "'fedavg' would have 1 trial and 'fedprox' 2"),
     ],

@@ -14,12 +14,14 @@ from pydantic import BaseModel, Field, PlainValidator, ValidationError, model_va
 from pydantic_core import ErrorDetails
 
 from fedskew.errors import UserError, nearest
-from fedskew.sections import Noise, Section
+from fedskew.sections import MOST, Count, Noise, Section, Seed
 
 Scalar = bool | int | float | str
 
 
 def _scalar(value: Any) -> Scalar:
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise ValueError("should be a whole number of at most 64 bits")
     if type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
         return value
     raise ValueError("should be a finite number, a string, true or false")
@@ -70,18 +72,18 @@ class Data(Section):
 
 class Partition(Section):
     name: PartitionName = "dirichlet"
-    clients: int = Field(default=10, ge=1)
+    clients: Count = 10
     alpha: float | None = Field(default=None, gt=0)
-    s: int | None = Field(default=None, ge=1)
-    k: int | None = Field(default=None, ge=1)
-    min_size: int = Field(default=10, ge=0)
+    s: Count | None = None
+    k: Count | None = None
+    min_size: int = Field(default=10, ge=0, le=MOST)
     legacy: bool = False
     paired: bool = True
     #: In quantity, the most that a holder of a class but the last may get, in even shares.
     upper: float = Field(default=2.0, gt=0)
     #: Chance that a client may hold a class, in bernoulli_dirichlet.
     p: float = Field(default=0.9, gt=0, le=1)
-    seed: int | None = None
+    seed: Seed | None = None
     lists: str | None = None
 
     @staticmethod
@@ -134,16 +136,16 @@ class Local(Section):
     lr_decay: float = Field(default=1.0, gt=0, le=1)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-5, ge=0)
-    epochs: int = Field(default=5, ge=1)
-    batch: int = Field(default=50, ge=1)
+    epochs: Count = 5
+    batch: Count = 50
     drop_last: bool = False
 
 
 class Evaluate(Section):
-    every: int = Field(default=1, ge=1)
+    every: Count = 1
     clients: bool = False
     target: float | None = Field(default=None, ge=0, le=1)
-    batch: int = Field(default=500, ge=1)
+    batch: Count = 500
     #: Accuracy on the noisy clients' observed and true labels in every evaluated round, not at the end only.
     memorisation: bool = False
     #: Share of every client's data that is held back from training, and scored in place of the test data.
@@ -152,7 +154,7 @@ class Evaluate(Section):
 
 class Engine(Section):
     name: Literal["pool", "inline", "wire", "ray"] = "pool"
-    workers: int | None = Field(default=None, ge=1)
+    workers: int | None = Field(default=None, ge=1, le=10_000)
     #: Of a Ray cluster that runs already; None begins one on this machine.
     address: str | None = None
     device: str = "cpu"
@@ -171,9 +173,9 @@ class Engine(Section):
 
 class Checkpoint(Section):
     #: In rounds; 0 means never.
-    every: int = Field(default=1, ge=0)
+    every: int = Field(default=1, ge=0, le=MOST)
     #: Every so many rounds the state stays, for `fedskew verify`; 0 means that only the last two do.
-    keep: int = Field(default=0, ge=0)
+    keep: int = Field(default=0, ge=0, le=MOST)
 
     @model_validator(mode="after")
     def _keep_fits(self) -> Checkpoint:
@@ -190,10 +192,10 @@ class Cohort(Section):
 
 class RunConfig(Section):
     method: str = "fedavg"
-    seed: int = 0
-    rounds: int = Field(default=20, ge=0)
+    seed: Seed = 0
+    rounds: int = Field(default=20, ge=0, le=MOST)
     #: None means everyone.
-    per_round: int | None = Field(default=None, ge=1)
+    per_round: Count | None = None
     data: Data = Data()
     partition: Partition = Partition(alpha=0.5)
     noise: Noise = Noise()
@@ -240,10 +242,10 @@ def load(path: str | Path) -> RunConfig:
     """Read a TOML file."""
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"config file '{path}' is not valid TOML: {error}") from None
     except UnicodeDecodeError:
         raise UserError(f"config file '{path}' is not text in UTF-8") from None
+    except ValueError as error:  # also of whole numbers with thousands of digits
+        raise UserError(f"config file '{path}' is not valid TOML: {error}") from None
     except OSError as error:
         raise UserError(f"config file '{path}' cannot be read: {error.strerror}") from None
     return from_dict(values, f"config file '{path}'")
@@ -290,7 +292,7 @@ def assign(values: dict[str, Any], assignments: Iterable[str]) -> None:
 def _value_of(text: str) -> Any:
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # also of whole numbers with thousands of digits
         return text
     value = parsed.pop("value")
     return value if not parsed and isinstance(value, Scalar | list) else text
@@ -334,7 +336,8 @@ def _complaint(error: ErrorDetails) -> str:
         right = "should be a section of keys and values"
     else:
         right = str(cause) if cause else error["msg"].removeprefix("Input ")
-    return f"key '{place}' is {value!r}; it {right}"
+    shown = repr(value)
+    return f"key '{place}' is {shown if len(shown) <= 100 else f'{shown[:40]}...'}; it {right}"
 
 
 def _sections_with(name: str) -> list[str]:

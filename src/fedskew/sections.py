@@ -42,6 +42,13 @@ _NOISE_NEEDS: dict[str, Any] = {
 }
 
 
+#: Larger counts overflow inside torch, or never end.
+MOST = 1_000_000_000
+Count = Annotated[int, Field(ge=1, le=MOST)]
+#: What every TOML reader can read back.
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -53,9 +60,9 @@ def _mapping(value: Any) -> str | list[int]:
 
 
 class Annotator(Section):
-    epochs: int = Field(default=10, ge=1)
+    epochs: Count = 10
     #: In folds; 0 means that annotators judge the samples they learned from.
-    crossfit: int = Field(default=0, ge=0)
+    crossfit: int = Field(default=0, ge=0, le=MOST)
     share: Literal["client", "global"] = "client"
 
     @model_validator(mode="after")
@@ -76,7 +83,7 @@ class Noise(Section):
     high: Share | None = None
     rates: list[Share] | None = None
     #: None means the run's.
-    seed: int | None = None
+    seed: Seed | None = None
     scope: Literal["global", "local"] = "global"
     count: Literal["exact", "coin"] = "exact"
     direction: Literal[1, -1] = 1

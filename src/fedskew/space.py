@@ -114,8 +114,8 @@ def _choices(method: str, axes: Sequence[Axis], base: RunConfig, random: int | N
                 raise UserError(f"grid '{axis.name}={low}..{high}' is a range, which is drawn from: say --random N")
         yield from itertools.product(*(axis.values for axis in axes if not isinstance(axis.values, Range)))
         return
-    if random < 1:
-        raise UserError(f"--random is {random}; it should be a number of trials from 1 on")
+    if not 1 <= random <= 10_000:
+        raise UserError(f"--random is {random}; it should be a number of trials from 1 to 10,000")
     rng, drawn = seeds.numpy_generator(base.seed, "sweep", method), dict[tuple[Any, ...], None]()
     in_vain = 0
     while len(drawn) < random <= size:

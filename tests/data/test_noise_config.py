@@ -46,7 +46,7 @@ def noises(draw: st.DrawFn) -> Noise:
             crossfit=draw(st.sampled_from([0, 2, 5])),
             share=draw(st.sampled_from(["client", "global"])),
         )
-    return Noise(kind=kind, who=who, seed=draw(st.none() | st.integers()), **fields)
+    return Noise(kind=kind, who=who, seed=draw(st.none() | st.integers(-(2**63), 2**63 - 1)), **fields)
 
 
 @given(noises())

@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     help="The paper's own protocol, the phenomenon in minutes, or the plumbing in seconds.  [small]",
 )
 @click.option("--methods", help="Some of the methods, with commas.  [all of the table]")
-@click.option("--seeds", type=click.IntRange(min=1), help="Runs of each cell.  [as printed, at scale paper; else 1]")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Cells side by side.  [1]")
+@click.option(
+    "--seeds", type=click.IntRange(1, 10_000), help="Runs of each cell.  [as printed, at scale paper; else 1]"
+)
+@click.option("--jobs", type=click.IntRange(1, 10_000), default=1, help="Cells side by side.  [1]")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("runs/reproduce"), help="Folder.  [runs/reproduce]"
 )

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     help="beta=0.5,1,2 or fedlmd.beta=..., lr=0.01,0.1, mu=1e-4..1:log; may be repeated.",
 )
 @click.option("--random", type=int, help="Draw this many trials for each method.  [the whole grid]")
-@click.option("--seeds", type=click.IntRange(min=1), default=1, help="For each trial, from --seed on.  [1]")
-@click.option("--confirm", type=click.IntRange(min=0), default=3, help="Fresh seeds for each method's best.  [3]")
+@click.option("--seeds", type=click.IntRange(1, 10_000), default=1, help="For each trial, from --seed on.  [1]")
+@click.option("--confirm", type=click.IntRange(0, 10_000), default=3, help="Fresh seeds for each method's best.  [3]")
 @click.option("--validation", type=float, help="Share of clients' data that trials are scored on.  [0.2]")
 @click.option("--resume", is_flag=True, help="Go on with a sweep that was interrupted.")
 @options.training

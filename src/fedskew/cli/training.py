@@ -102,7 +102,7 @@ def _range(text: str | None) -> tuple[int | None, int | None]:
 
 @click.command()
 @click.argument("methods", nargs=-1, required=True, metavar="METHOD...")
-@click.option("--seeds", type=click.IntRange(min=1), default=1, help="How many, from --seed on.  [1]")
+@click.option("--seeds", type=click.IntRange(1, 10_000), default=1, help="How many, from --seed on.  [1]")
 @click.option("--resume", is_flag=True, help="Go on with a comparison that was interrupted.")
 @options.training
 @options.output

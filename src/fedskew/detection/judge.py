@@ -55,8 +55,8 @@ class Options:
         if self.component not in ("sum", "norm"):
             raise UserError(f"detection: component is '{self.component}' and must be 'sum' or 'norm'")
         for name in ("seeds", "simulations"):
-            if getattr(self, name) < 1:
-                raise UserError(f"detection: {name} is {getattr(self, name)} and must be at least 1")
+            if not 1 <= getattr(self, name) <= 10_000:
+                raise UserError(f"detection: {name} is {getattr(self, name)} and must be at least 1, at most 10,000")
         if not 0 < self.level < 1:
             raise UserError(f"detection: level is {self.level} and must lie between 0 and 1")
         if not 0 <= self.suspect <= self.noisy <= 1:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from typing import Any
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from fedskew.cli import streams
 from fedskew.errors import UserError
 from fedskew.names import printable
+
+#: What the machine refuses, and what to do then. Other errors of the system are ours, and keep their traceback.
+_REFUSED = {
+    errno.ENOSPC: "make room, and try again",
+    errno.EDQUOT: "make room, and try again",
+    errno.EFBIG: "raise the limit with ulimit -f, and try again",
+    errno.EMFILE: "raise the limit with ulimit -n, and try again",
+    errno.ENFILE: "close other programs, and try again",
+    errno.ENOMEM: "close other programs, or take fewer --workers",
+    errno.EIO: "check the disk",
+    errno.EACCES: "choose another folder, or change its permissions",
+    errno.EPERM: "choose another folder, or change its permissions",
+    errno.EROFS: "choose another folder",
+}
 
 
 class Sentence(click.ClickException):
@@ -42,6 +59,24 @@ class Interrupted(Sentence):
 class Group(click.Group):
     """A group whose commands end in one sentence where others would end in a traceback."""
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        streams.prepare()
+        try:
+            try:
+                return super().main(*args, **kwargs)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:  # as click ends when it meets one
+            sys.exit(1)
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                raise
+            Mistake(_refusal(error)).show()
+            sys.exit(Mistake.exit_code)
+        except MemoryError as error:
+            Mistake(f"not enough memory{f' ({error})' if str(error) else ''}; {_REFUSED[errno.ENOMEM]}").show()
+            sys.exit(Mistake.exit_code)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(self.commands)  # in the order they were added: what one does first comes first
@@ -57,3 +92,10 @@ class Group(click.Group):
             raise Mistake(error.format_message()) from None
         except KeyboardInterrupt:
             raise Interrupted("Interrupted.") from None
+
+
+def _refusal(error: OSError) -> str:
+    if error.filename == streams.STDOUT:
+        return f"cannot write to {streams.STDOUT}: {error.strerror}; {_REFUSED[error.errno or 0]}"
+    what = "the system refuses" if error.filename is None else f"cannot use '{error.filename}'"
+    return f"{what}: {error.strerror}; {_REFUSED[error.errno or 0]}"

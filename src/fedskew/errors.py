@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class UserError(ValueError):
@@ -13,6 +16,13 @@ class UserError(ValueError):
 
 class Diverged(UserError):
     """A run whose numbers are no longer finite; it says nothing about other runs."""
+
+
+def required(value: T | None, what: str) -> T:
+    """Return `value`; its absence is a mistake in code, which python -O must not hide as it hides assertions."""
+    if value is None:
+        raise TypeError(f"{what} is missing")
+    return value
 
 
 def nearest(word: str, known: Iterable[str], where: str = "") -> str:

@@ -128,12 +128,18 @@ def label_smoothing(z: Tensor, y: Tensor, mu: float = 0.1) -> Tensor:
     return F.cross_entropy(z.float(), y, label_smoothing=mu)
 
 
+def _check_present(counts: Tensor, y: Tensor) -> None:
+    if not counts[y].all():
+        raise ValueError("a target of a vacant class: counts must come from the labels trained on")
+
+
 def calibrated_cross_entropy(z: Tensor, y: Tensor, counts: Tensor, eps: float = 1e-9) -> Tensor:
     """-log(p(y) e^{z_y} / sum_c p(c) e^{z_c}), p the client's class prior (FedED and FedVLS Eq. 2).
 
     `eps` is added to p, as released; eps = 0 takes vacant classes out of the softmax.
     """
-    assert eps > 0 or counts[y].all(), "a target of a vacant class: counts must come from the labels trained on"
+    if eps <= 0:
+        _check_present(counts, y)
     return F.cross_entropy(z.float() + (_prior(counts) + eps).log(), y)
 
 
@@ -144,7 +150,7 @@ def prior_cross_entropy(z: Tensor, target: Tensor, counts: Tensor, tau: float = 
     """
     log_p = prior_log_softmax(z, counts, tau)
     if target.ndim == 1:
-        assert counts[target].all(), "a target of a vacant class: counts must come from the labels trained on"
+        _check_present(counts, target)
         return F.nll_loss(log_p, target)
     return -(target.float() * log_p).sum(-1).mean()
 
@@ -177,7 +183,7 @@ def margin_cross_entropy(z: Tensor, y: Tensor, counts: Tensor, tau: float = 1.0)
 
     The target stays in the denominator: without it, as printed, the loss has no lower bound.
     """
-    assert counts[y].all(), "a target of a vacant class: counts must come from the labels trained on"
+    _check_present(counts, y)
     margin = tau * counts.float().clamp(min=1) ** -0.25
     return F.cross_entropy(torch.where(counts > 0, z.float() - margin, _ABSENT), y)
 

@@ -148,10 +148,9 @@ class Follower:
         """Read the lines that were added, and pass their numbers on."""
         with _in_one_sentence(self._kind):
             lines, self._offset = record.tail(self._folder / record.NAME, self._offset)
-            if self._sink is None and lines:  # only now: it may have threads, and engines fork before the first round
-                self._sink = SINKS[self._kind](self._folder)
             for line in lines:
-                assert self._sink is not None
+                if self._sink is None:  # only now: it may have threads, and engines fork before the first round
+                    self._sink = SINKS[self._kind](self._folder)
                 self._pass_on(line, self._sink)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from fedskew.data import shards as module
 from fedskew.data.partition import counts, partition
 from fedskew.data.shards import Shards, load, make
 from fedskew.data.sources import load as load_source
@@ -124,15 +124,15 @@ class TestFile:
         assert path.stat().st_mtime == 1
         assert os.listdir(tmp_path) == [path.name]
 
-    def test_a_writer_that_dies_leaves_no_shards(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def die(tensors: dict[str, torch.Tensor], path: Path) -> None:
-            path.write_bytes(b"half")
-            raise OSError("no space left")
-
-        monkeypatch.setattr(module, "save_file", die)
-        with pytest.raises(OSError, match="no space"):
-            make(LABELS, PARTS).save(tmp_path)
-        assert not list(tmp_path.glob("shards-*"))
+    def test_a_disk_without_room_leaves_no_shards(self, tmp_path: Path) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                make(LABELS, PARTS).save(tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert not list(tmp_path.glob("shards-*.safetensors"))
 
     def test_changed_content_is_noticed(self, tmp_path: Path) -> None:
         path = make(LABELS, PARTS).save(tmp_path)

@@ -11,7 +11,7 @@ import click
 from fedskew.cli import decoding, options
 from fedskew.cli.screen import echo, print_facts, print_json, print_table
 from fedskew.cli.showing import MANY_CLASSES, MANY_CLIENTS
-from fedskew.errors import UserError
+from fedskew.errors import UserError, required
 
 if TYPE_CHECKING:
     from fedskew.data.ledger import Ledger
@@ -37,8 +37,7 @@ def noise(out: Path | None, as_json: bool, **asked: Any) -> None:
         raise UserError("noise.kind is 'none', so no label is wrong; say which, for example --noise symmetric:0.4")
     with decoding.shown():
         site, source, _ = experiment.prepare(config, tell=_now_and_then())
-    ledger = site.ledger
-    assert ledger is not None
+    ledger = required(site.ledger, "the ledger of wrong labels")
     found, examples = ledger.summary(), _examples(site, source, ledger)
     clients = names.of_clients(config.partition.name, len(site.shards), source.site_names)
     if out is not None:

@@ -22,12 +22,12 @@ def prepare() -> None:
         except OSError:
             discard(number)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115: it lives as long as the process
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (it lives as long as the process)
     # the real ones only, not those of a test or a notebook
-    if sys.stdout is sys.__stdout__:
-        sys.stdout = _over(_Output, sys.stdout)
-    if sys.stderr is sys.__stderr__:
-        sys.stderr = _over(_Messages, sys.stderr)
+    if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
+        sys.stdout = _over(_Output, sys.__stdout__)
+    if sys.__stderr__ is not None and sys.stderr is sys.__stderr__:
+        sys.stderr = _over(_Messages, sys.__stderr__)
 
 
 def discard(number: int) -> None:

@@ -9,7 +9,7 @@ import click
 
 from fedskew.cli import options
 from fedskew.cli.screen import print_facts, print_table
-from fedskew.errors import UserError
+from fedskew.errors import UserError, required
 
 if TYPE_CHECKING:
     from fedskew.consent import Consent
@@ -64,8 +64,8 @@ def worklist(
     if listed < len(found):
         facts["50 after these"] = f"{found[listed].expected_errors_next_50:.1f} expected wrong"
     if precision is not None:
-        assert site.ledger is not None
-        facts["precision@50"] = f"{precision:.2f}, where {site.ledger.realised[client]:.2f} of all labels are wrong"
+        rate = required(site.ledger, "the ledger of wrong labels").realised[client]
+        facts["precision@50"] = f"{precision:.2f}, where {rate:.2f} of all labels are wrong"
     print_facts(facts)
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedskew import seeds
+from fedskew.errors import required
 
 FLOOR = 1e-12
 MANY_FLOORED = 0.05
@@ -102,9 +103,9 @@ def h_idn(client: Client) -> np.ndarray:
 
     The higher the rate, the less that means: once the hard samples are taken, easy ones have to follow.
     """
-    assert client.soft is not None
+    soft = required(client.soft, "soft labels")
     rows, flips = np.arange(len(client.y)), floor(client.eta * len(client.y))
-    hardness = 1 - client.soft[rows, client.y]  # Eq. 1
+    hardness = 1 - soft[rows, client.y]  # Eq. 1
     # Gumbel-top-k: the same distribution as drawing one after the other without replacement.
     keys = np.log(np.maximum(hardness, FLOOR)) + client.rng.gumbel(size=len(rows))
     at = np.argsort(-keys, kind="stable")[:flips]
@@ -115,25 +116,25 @@ def h_idn(client: Client) -> np.ndarray:
             "is entirely sure of; they are drawn like any other of these",
             stacklevel=2,
         )
-    return _put(client, at, categorical(client.others(client.soft), client.rng))
+    return _put(client, at, categorical(client.others(soft), client.rng))
 
 
 def idn(client: Client) -> np.ndarray:
     """The samples with the likeliest wrong class go to it; nothing is drawn (Chen et al. 2021)."""
-    assert client.soft is not None
-    rows, weights = np.arange(len(client.y)), client.others(client.soft)
+    soft = required(client.soft, "soft labels")
+    rows, weights = np.arange(len(client.y)), client.others(soft)
     wrong = weights.argmax(1)
-    at = np.argsort(-client.soft[rows, wrong], kind="stable")[: floor(client.eta * len(rows))]
+    at = np.argsort(-soft[rows, wrong], kind="stable")[: floor(client.eta * len(rows))]
     return _put(client, at, wrong)
 
 
 def pdn(client: Client) -> np.ndarray:
     """A rate of its own for each sample, N(eta, 0.1^2) within [0, 1], and a wrong class by its parts (Xia 2020)."""
-    assert client.soft is not None
+    soft = required(client.soft, "soft labels")
     rates = client.rng.normal(client.eta, 0.1, len(client.y))
     while (outside := (rates < 0) | (rates > 1)).any():
         rates[outside] = client.rng.normal(client.eta, 0.1, outside.sum())
-    wrong = categorical(client.others(client.soft), client.rng)
+    wrong = categorical(client.others(soft), client.rng)
     return np.where(client.rng.random(len(rates)) < rates, wrong, client.y)
 
 

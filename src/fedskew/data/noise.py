@@ -10,7 +10,7 @@ import numpy as np
 from fedskew import seeds
 from fedskew.data.flips import RULES, Client, by_parts, floor
 from fedskew.data.ledger import Ledger
-from fedskew.errors import UserError, nearest
+from fedskew.errors import UserError, nearest, required
 
 #: Asymmetric noise that papers use; classes not named keep their labels.
 MAPPINGS: dict[str, tuple[int, dict[int, int]]] = {
@@ -118,8 +118,7 @@ def draw(
         allowed = _allowed(kind, k, mine, classes, scope)
         soft_rows = None if soft is None else soft[rows]
         if kind == "pdn":
-            assert features is not None
-            soft_rows = by_parts(features(rows), mine, classes, seed)
+            soft_rows = by_parts(required(features, "features")(rows), mine, classes, seed)
         client = Client(k, mine, float(eta[k]), allowed, seeds.numpy_generator(seed, "noise", k), soft_rows)
         if matrix is not None:
             options["matrix"] = table = matrix if matrix.ndim == 2 else matrix[k]

@@ -13,6 +13,7 @@ from pathlib import Path
 from fedskew.data import whereabouts
 from fedskew.data.catalogue import READERS
 from fedskew.data.whereabouts import Known
+from fedskew.errors import required
 
 INDEX = "README"
 
@@ -51,8 +52,7 @@ def _page(known: Known) -> str:
 
 
 def _whereabouts(known: Known) -> Iterable[tuple[str, str]]:
-    origin = known.origin
-    assert origin is not None
+    origin = required(known.origin, f"the origin of {known.name}")
     if origin.places:
         places = ", ".join(f"`{place}/`" for place in origin.places)
         yield "folder", f"{places} in the data folder, or the data folder itself"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from fedskew import tree
+from fedskew import atomic_io, tree
 from fedskew.data.catalogue import Source, check_labels
 from fedskew.errors import UserError
 from fedskew.types import Shard, Tree
@@ -56,9 +56,7 @@ class Shards:
         path = folder / f"shards-{self.digest[:12]}.safetensors"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            unfinished = folder / f".{path.name}.{os.getpid()}"
-            save_file(self._tree(), unfinished)
-            os.replace(unfinished, path)
+            atomic_io.write(path, safetensors_bytes(self._tree()))
         return path
 
     def _tree(self) -> Tree:

@@ -48,7 +48,8 @@ def make_server(folder: Path, hosts: Sequence[str]) -> None:
     """The server's key and certificate for these host names and IP addresses."""
     authority = x509.load_pem_x509_certificate((folder / CA).read_bytes())
     signer = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise UserError(f"'{folder / CA_KEY}' is not the key that 'federation init' made; restore it")
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     certificate = (

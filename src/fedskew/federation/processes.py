@@ -259,8 +259,7 @@ def _noted(path: Path) -> dict[str, Any] | None:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    assert isinstance(found, dict)
-    return found
+    return found if isinstance(found, dict) and {"boot", "pid", "started"} <= found.keys() else None
 
 
 def _members(noted: Mapping[str, Any] | None, running: Sequence[Seen]) -> list[Seen]:

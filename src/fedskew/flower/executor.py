@@ -31,7 +31,7 @@ import httpx
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedskew.errors import UserError
+from fedskew.errors import UserError, required
 from fedskew.flower import executor_flwr as flower
 from fedskew.flower.executor_flwr import RAISED, Asked, Fab, Link, Node, Run, Runtime, Task
 from fedskew.flower.pace import IDLE, pause
@@ -194,9 +194,7 @@ def serve_run(link: Link, token: str, task_id: int, context: Context, run: Run) 
 
 
 def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+    required(multiprocessing.parent_process(), "the parent process").join()
     os._exit(1)
 
 

@@ -44,7 +44,8 @@ class Memory:
         if not path.exists():
             raise UserError(f"this site answered turn {turn}, but '{self.folder}' has no memory of it; put it back")
         keep = codec.load(path)
-        assert isinstance(keep, Keep)
+        if not isinstance(keep, Keep):
+            raise UserError(f"'{path}' holds no memory of this site; put back the file that the site wrote")
         return keep
 
     def save(self, turn: int, seen: int, keep: Keep) -> None:

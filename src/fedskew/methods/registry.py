@@ -131,9 +131,11 @@ def _parameters(wrong: str, found: Entry) -> str:
 def _arguments(call: str, text: str) -> dict[str, Any]:
     try:
         parsed = ast.parse(f"f({text})", mode="eval").body
-        assert isinstance(parsed, ast.Call) and isinstance(parsed.func, ast.Name)
-        assert not parsed.args and all(k.arg for k in parsed.keywords)
-    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
+        if not (isinstance(parsed, ast.Call) and isinstance(parsed.func, ast.Name)):  # as f()() is none
+            raise ValueError("more than one call")
+        if parsed.args or not all(k.arg for k in parsed.keywords):
+            raise ValueError("a parameter without a name")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UserError(
             f"cannot read the parameters of '{call}'; write them as name=value, for example mu=0.5"
         ) from None

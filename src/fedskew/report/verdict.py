@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fedskew import record
+from fedskew.errors import required
 from fedskew.report import shortfalls
 from fedskew.report.cells import Cell, Table, percent, points, shade
 from fedskew.report.numbers import EQUAL, Difference, Measure, Standing, Task
@@ -46,11 +47,10 @@ def _first(task: Task, measure: Measure, what: str) -> str:
     if not others:
         return f"The {what} of {first.title} is {reached}; there is nothing to compare it with."
     if ahead := task.ahead(measure):
-        gap = ahead[0].behind[measure]
-        assert gap is not None
+        above = required(ahead[0].behind[measure], "the difference of who is ahead")
         return (
             f"By {what} {first.title} has the highest mean, {reached}, but {ahead[0].title} is "
-            f"{points(gap.mean, sign=False)} points above it {_tested(gap, gap.interval)}"
+            f"{points(above.mean, sign=False)} points above it {_tested(above, above.interval)}"
         )
     second = max(others, key=lambda each: each.mean(measure))
     gap = second.behind[measure]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from fedskew import seeds, tree
@@ -162,10 +163,19 @@ class Shelf:
         """Write to a folder, unless it is there already."""
         path = folder / _file(key)
         if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            draft = folder / f".{path.name}.{os.getpid()}"
-            save_file({"soft_labels": torch.from_numpy(self._held[key])}, draft)
-            os.replace(draft, path)
+            content = safetensors_bytes({"soft_labels": torch.from_numpy(self._held[key])})
+            draft = folder / f".{path.name}.{os.getpid()}"  # other processes may write the same labels
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                draft.write_bytes(content)
+                os.replace(draft, path)
+            except OSError as error:
+                with suppress(OSError):
+                    draft.unlink(missing_ok=True)
+                raise UserError(
+                    f"cannot write the annotators' soft labels into '{folder}': {error.strerror}; make room, or choose "
+                    "another folder"
+                ) from None
 
 
 def key_of(**all_that_matters: Any) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedskew import codec, seeds, tree
+from fedskew.errors import required
 from fedskew.models.net import Net
 from fedskew.parts.protocol import Effort, Part, Term, overrides
 from fedskew.parts.stages import Stage
@@ -57,8 +58,7 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     began = time.perf_counter()
     plan, stage, net = site.plan, site.plan.stage(sent.round), site.net(sent.spec)
     shard = site.shard(sent.client, keep.facts)
-    optimiser = stage.optimiser
-    assert optimiser is not None
+    optimiser = required(stage.optimiser, "the optimizer of a stage")
     lr = optimiser.rate(sent.round)
     weights = tree.clone(sent.weights)
     views = {part.name: _local(site, sent, keep, shard, net, part) for part in stage.parts}
@@ -110,10 +110,10 @@ def train(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
 
 def amount(stage: Stage, round: Round, weights: Tree, steps: int) -> Run:
     """What so many steps amount to."""
-    assert stage.optimiser is not None
-    lr = stage.optimiser.rate(round)
+    optimiser = required(stage.optimiser, "the optimizer of a stage")
+    lr = optimiser.rate(round)
     pull = sum(term.pull for term in (stage.base, *stage.terms))
-    return Run(weights, steps, lr, stage.optimiser.effective_steps(steps, lr, pull))
+    return Run(weights, steps, lr, optimiser.effective_steps(steps, lr, pull))
 
 
 class Objective:
@@ -157,8 +157,7 @@ class Objective:
 
 def answer(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
     """Answer the question of an entry on the client's own data."""
-    assert sent.entry is not None
-    entry = site.plan.stage(sent.round).entries[sent.entry]
+    entry = site.plan.stage(sent.round).entries[required(sent.entry, "the number of the entry")]
     shard, net = site.shard(sent.client, keep.facts), site.net(sent.spec)
     given, facts = entry.ask(_local(site, sent, keep, shard, net, entry))
     update = Update(sent.client, len(shard), 0, {}, {}, {entry.name: given}, {})
@@ -167,12 +166,12 @@ def answer(site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
 
 def batches(samples: int, effort: Effort, batch_norm: bool, order: torch.Generator) -> Iterator[Tensor]:
     """Positions of each step's samples. Batch norm cannot bear one alone: a tail of one joins the batch before it."""
-    assert effort.epochs is not None
     (size, least), steps = _sizes(effort, batch_norm), 0
+    epochs = required(effort.epochs, "the number of epochs")
     if samples < least:
         return
     epoch = 0
-    while effort.steps is not None or epoch < effort.epochs:
+    while effort.steps is not None or epoch < epochs:
         cut = list(torch.randperm(samples, generator=order).split(size))
         if len(cut[-1]) < least:
             tail = cut.pop()
@@ -188,17 +187,17 @@ def batches(samples: int, effort: Effort, batch_norm: bool, order: torch.Generat
 
 def steps_of(samples: int, effort: Effort, batch_norm: bool) -> int:
     """How many batches that makes."""
-    assert effort.epochs is not None
     size, least = _sizes(effort, batch_norm)
     if samples < least:
         return 0
-    return effort.epochs * (samples // size + (samples % size >= least)) if effort.steps is None else effort.steps
+    if effort.steps is not None:
+        return effort.steps
+    return required(effort.epochs, "the number of epochs") * (samples // size + (samples % size >= least))
 
 
 def _sizes(effort: Effort, batch_norm: bool) -> tuple[int, int]:
     """Of a batch, and of the smallest that there may be."""
-    assert effort.batch is not None
-    size = max(effort.batch, 2) if batch_norm else effort.batch
+    size = max(required(effort.batch, "the size of a batch"), 2 if batch_norm else 1)
     return size, size if effort.drop_last else 2 if batch_norm else 1
 
 

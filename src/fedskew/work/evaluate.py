@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedskew import functional, tree
+from fedskew.errors import required
 from fedskew.types import Broadcast, Shard, Spec, Tree
 from fedskew.work.site import Site
 
@@ -76,8 +77,7 @@ def memorisation(site: Site, spec: Spec, weights: Tree) -> dict[str, float | Non
 
     None where there is no such sample.
     """
-    ledger, net = site.ledger, site.net(spec)
-    assert ledger is not None
+    ledger, net = required(site.ledger, "the ledger of wrong labels"), site.net(spec)
     touched = np.repeat(ledger.noisy, np.diff(ledger.offsets))
     rows = torch.from_numpy(touched.nonzero()[0])
     weights = {name: t.to(net.device) for name, t in weights.items()}

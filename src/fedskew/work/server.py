@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedskew import seeds, tree
-from fedskew.errors import Diverged
+from fedskew.errors import Diverged, required
 from fedskew.parts.protocol import Entry, Part, Server, Settled, overrides
 from fedskew.parts.views import Desk
 from fedskew.types import Broadcast, Round, Spec, State, Tree
@@ -59,8 +59,7 @@ def desk(site: Site, state: State, part: Part, **more: Any) -> Desk:
 
 def cohort(site: Site, state: State) -> list[int]:
     """Who takes part in this round, in client order."""
-    part = site.plan.stage(state.round).cohort
-    assert part is not None
+    part = required(site.plan.stage(state.round).cohort, "the cohort of a stage")
     return sorted(part.pick(desk(site, state, part)))
 
 

@@ -119,3 +119,10 @@ def test_flower_is_silent_unless_the_user_says_otherwise(tmp_path: Path, monkeyp
     assert quiet["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1" and quiet["FLWR_HOME"] == f"{tmp_path}/flower"
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
     assert processes.environment(tmp_path)["FLWR_TELEMETRY_ENABLED"] == "1"
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "3", '{"pid": 1}'])
+def test_a_note_that_is_none_names_no_process(content: str, tmp_path: Path) -> None:
+    note = tmp_path / "sleeper.json"
+    note.write_text(content)
+    assert processes._noted(note) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedskew import codec
 from fedskew.errors import UserError
 from fedskew.flower.memory import TURNS, Memory, secret
 from fedskew.types import Keep
@@ -27,6 +28,14 @@ def test_a_turn_is_found_again_by_another_process(tmp_path: Path) -> None:
     found = Memory(tmp_path, RUN, 1).after(4)
     assert found.pending is not None and int(found.pending[1]["part"]["t"]) == 4
     assert Memory(tmp_path, RUN, 1).after(-1) == Keep()
+
+
+def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, RUN, 1)
+    memory.save(4, -1, keep(4))
+    codec.save({"not": "a memory"}, memory.folder / "turn-4.safetensors")
+    with pytest.raises(UserError, match="holds no memory of this site; put back"):
+        memory.after(4)
 
 
 def test_sites_and_runs_have_memories_of_their_own(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
 
 #: what each place may import of fedskew: the layers below it, and its own folder
 L0 = {"errors", "types", "tree", "seeds", "sections", "config", "functional", "record", "record_lines"}
-L0 |= {"run_folder", "run_lock", "atomic_io", "codec", "names", "consent"}
+L0 |= {"run_folder", "run_lock", "atomic_io", "codec", "names", "consent", "site_scores"}
 BELOW: dict[str, set[str]] = {
     "data": L0,
     "models": L0,
@@ -33,7 +33,7 @@ BELOW: dict[str, set[str]] = {
     "leaving": L0 | {"data", "parts", "work", "engines", "experiment"},
     "flower": L0 | {"data", "models", "parts", "methods", "work", "privacy", "resolve", "experiment"},
     "worklist": L0 | {"data", "models", "parts", "work", "experiment"},
-    "report": {"errors", "names", "record", "run_lock", "config", "detection"},
+    "report": {"errors", "names", "record", "run_lock", "config", "detection", "site_scores"},
     "watch": {"errors", "record", "run_lock", "report"},
     "track": {"errors", "names", "record"},
     "face": L0 | {"data", "parts", "methods", "experiment", "verification", "report", "track"},
@@ -64,6 +64,7 @@ FLOOR: dict[str, set[str]] = {
     "errors": set(),
     "types": set(),
     "names": {"errors"},
+    "site_scores": set(),
     "seeds": set(),
     "tree": {"types"},
     "sections": {"errors"},

@@ -15,7 +15,7 @@ from typing import Any
 
 from joblib import cpu_count
 
-from fedskew import privacy, record, tree
+from fedskew import privacy, record, site_scores, tree
 from fedskew.config import RunConfig
 from fedskew.data.sources import Source
 from fedskew.errors import UserError
@@ -176,6 +176,8 @@ def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str
         fields["lost"] = event.gathered.lost
     if event.gathered.late:
         fields["late"] = event.gathered.late
+    if event.gathered.answered:
+        fields["answered"] = event.gathered.answered
     fields |= event.told
     if privacy.sealed(site.plan.method):
         fields |= {"clients_asked": event.asked, "channels": privacy.channels(updates)}
@@ -220,6 +222,7 @@ def end(
     seconds: float,
 ) -> dict[str, Any]:
     """How the run ended."""
+    lines, _ = site_scores.on_common(lines)
     fields: dict[str, Any] = dict(record.summary(lines)) | _balanced(lines)
     if config.evaluate.target is not None:
         fields["target"] = config.evaluate.target
@@ -230,7 +233,8 @@ def end(
     if privacy.sealed(site.plan.method):
         fields["privacy"] = privacy.claim(site.plan, lines, doors)
     if model is not None and lines:
-        fields["confusion"] = engine.score(state.spec, model)["confusion"]
+        scores = engine.score(state.spec, model)
+        fields |= {key: scores[key] for key in ("confusion", "scored_lost") if key in scores}
     if model is not None and site.ledger is not None:
         fields["memorisation"] = evaluate.memorisation(site, state.spec, model)
     return fields

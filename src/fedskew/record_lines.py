@@ -142,6 +142,21 @@ class _Client(TypedDict, total=False):
 
 
 @_lenient
+class _SiteScores(TypedDict):
+    right: list[Count]
+    held: list[Count]
+    predicted: list[Count]
+    loss: Number
+
+
+def _same_classes(sites: dict[str, _SiteScores]) -> dict[str, _SiteScores]:
+    lengths = {len(row) for each in sites.values() for row in (each["right"], each["held"], each["predicted"])}
+    if len(lengths) != 1 or not all(sum(each["held"]) for each in sites.values()):
+        raise ValueError("not one number for each class, or no sample")
+    return sites
+
+
+@_lenient
 class Round(TypedDict, total=False):
     round: Required[Count]
     counted: bool
@@ -156,6 +171,7 @@ class Round(TypedDict, total=False):
     down: Count
     lost: dict[str, str]
     late: list[Count]
+    answered: list[Count]
     clients_asked: list[Count]
     shares: dict[str, Number]
     alerts: list[str]
@@ -172,6 +188,8 @@ class Round(TypedDict, total=False):
     recall: list[Number] | None
     predicted: list[Count]
     undecided: Count
+    scored: Annotated[dict[Annotated[str, Field(pattern=r"^\d+$")], _SiteScores], AfterValidator(_same_classes)]
+    scored_lost: dict[str, str]
     memorisation: dict[str, Maybe]
     seconds: Number
 
@@ -274,6 +292,7 @@ class End(TypedDict, total=False):
     weights_sha256: str | None
     privacy: _Claim
     confusion: Square
+    scored_lost: dict[str, str]
     memorisation: dict[str, Maybe]
 
 

@@ -203,25 +203,26 @@ def test_a_hostile_reply_is_refused_and_the_round_goes_on_as_without_it(
 
 
 def test_past_the_deadline_a_round_goes_on_and_a_late_reply_is_noted(tmp_path: Path) -> None:
-    """Client 2's reply to the first round arrives in the second, which it answers in time."""
+    """Client 2's reply to the first round arrives in the second, in which it is then asked, and answers in time."""
     config = tiny.config_of("fedavg", per_round=4, rounds=2)
     nodes = tiny.nodes(config, tmp_path)
     grid = Loopback(nodes)
     held: list[Message] = []
 
     def slow(message: Message) -> Message | None:
-        reply = nodes[102](message)
-        if message.metadata.message_type != "train":
-            return reply
-        if not held:
+        if message.metadata.message_type == "train" and not held:
             held.append(message)
             return None
-        early = nodes[102](held[0])
-        assert early is not None
-        grid.replies[held[0].metadata.message_id] = early
-        return reply
+        return nodes[102](message)
 
-    grid.nodes = {**nodes, 102: slow}
+    def last(message: Message) -> Message | None:
+        if grid.sent.count((103, "train")) == 2:
+            early = nodes[102](held[0])
+            assert early is not None
+            grid.replies[held[0].metadata.message_id] = early
+        return nodes[103](message)
+
+    grid.nodes = {**nodes, 102: slow, 103: last}
     first, second = tiny.run(config, tmp_path, grid, deadline=0.5).rounds
     assert first["lost"] == {2: "no reply within 0.5 s"} and first["replies"] == 3
     assert second["late"] == [2] and second["replies"] == 4 and "lost" not in second

@@ -88,7 +88,7 @@ def keep(site: Member, say: Callable[[], None]) -> None:
     shake_hands(site.address, at / certificates.CA)
     folder.allow(at, project.digest())
     RequestLog(at).append("start", fedskew=__version__)
-    node = {"data": site.data, "memory": str(at / MEMORY), "federation": str(at)} | site.options
+    node = {"name": site.name, "data": site.data, "memory": str(at / MEMORY), "federation": str(at)} | site.options
     node |= {"model": site.model} if site.model else {}
     lines = [f"{key} = {folder.quoted(value)}" for key, value in node.items()]
     (at / "flower").mkdir(mode=0o700, exist_ok=True)

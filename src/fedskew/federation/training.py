@@ -123,11 +123,10 @@ class Training:
         return number if number is not None and link.ended(number) is None else None
 
     def _submit(self, link: Link) -> int:
-        sites = offices.standings(self.office, link)
-        numbered = ",".join(f"{each.node}:{number}" for number, each in enumerate(sites) if each.node is not None)
-        if not numbered:
+        if not any(each.node is not None for each in offices.standings(self.office, link)):
             raise UserError("no site is admitted; 'fedskew federation admit' takes a site's public key")
-        words = {"config": configuration.dumps(self.config), "out": str(self.out), "sites": numbered}
+        names = ",".join(self.office.sites)
+        words = {"config": configuration.dumps(self.config), "out": str(self.out), "names": names}
         project.write(self.office.folder / offices.SUBMITTED / self.out.name, self._rules | words)
         run = link.submit(self._rules | words)
         self.out.mkdir(parents=True, exist_ok=True)

@@ -105,8 +105,8 @@ def _agree(asked: Asked) -> Agreed:
     return _agreed[key]
 
 
-def _client(site: Site, asked: Asked) -> int:
-    return sites.number(asked.node, site.plan.task.clients)
+def _client(agreed: Agreed, asked: Asked) -> int:
+    return sites.number(asked.node, agreed.site.plan.task.clients, agreed.rules.names)
 
 
 def _work(content: RecordDict, asked: Asked) -> RecordDict:
@@ -114,7 +114,7 @@ def _work(content: RecordDict, asked: Asked) -> RecordDict:
     sent = unpack(content)
     asked.exchange.request(run=_run(content), **_where(sent))
     agreed = _agree(asked)
-    client = _client(agreed.site, asked)
+    client = _client(agreed, asked)
     sent = guard.check_broadcast(sent, client, agreed.config)
     question = guard.question(sent, agreed.site.plan)
     asked.exchange.permit(approval.label(sent.round.stage, question), agreed.spec, agreed.site.plan)
@@ -145,12 +145,13 @@ def _about(content: RecordDict, asked: Asked) -> RecordDict:
     del content
     try:
         agreed = _agree(asked)
-        client, kind = _client(agreed.site, asked), sites.kind(agreed.site)
+        client, kind = _client(agreed, asked), sites.kind(agreed.site)
     except guard.Refused:
         if exchange.FOLDER not in asked.node:
             raise
         # what is asked later is refused with the reason; a node that says nothing would be waited for
-        client, kind = sites.number(asked.node), sites.own_kind(asked.node)
+        names = rules(asked.context.run_config, strict=False).names
+        client, kind = sites.number(asked.node, names=names), sites.own_kind(asked.node)
     about: dict[str, Any] = {"site": client} | asdict(kind)
     asked.exchange.tell("site number, number of classes, shape and type of a sample")
     return RecordDict({HEAD: ConfigRecord(about | {"shape": list(about["shape"])})})

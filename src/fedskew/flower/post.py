@@ -31,6 +31,10 @@ LARGEST = 2**28
 #: letters of what a site says of itself
 LONGEST = 300
 
+NOT_CONNECTED = "not connected"
+#: seconds that a site which has left is waited for: it may only be restarting
+GRACE = 60.0
+
 #: a node, and since when it has been there: one that was restarted has lost its letters
 Node = tuple[int, str]
 
@@ -52,7 +56,11 @@ class Heard:
 
 
 class Post:
-    """Knows which node is which client, and sends again what a node that went away did not answer."""
+    """Knows which node is which client, and sends again what a node that went away did not answer.
+
+    Nobody waits for a client that is not connected, nor for one that owes an answer to an earlier turn: it is asked
+    again when it comes back, or when that answer comes in.
+    """
 
     def __init__(self, grid: Grid, clients: int, rules: Rules, classes: int | None = None) -> None:
         self.grid, self.clients, self.rules, self.classes = grid, clients, rules, classes
@@ -61,6 +69,10 @@ class Post:
         self._asked: dict[Node, str] = {}
         self._claims: dict[Node, Message] = {}
         self._overdue: dict[str, int] = {}
+        self._silent: set[int] = set()
+        self._refused: dict[Node, str] = {}
+        self._places = dict(rules.sites)
+        self._seen = dict.fromkeys(range(clients), time.monotonic())
 
     def meet(self) -> Kind:
         """Wait until a quorum have data of one kind, whoever came first: all must have that."""
@@ -84,9 +96,14 @@ class Post:
         clients: Iterable[int],
         letter: Callable[[int], RecordDict],
         read: Callable[[RecordDict], Any],
+        within: float | None = None,
     ) -> Heard:
-        """Ask all `clients`; ends when all have answered, or after the deadline when the quorum has."""
+        """Ask all `clients`; ends when all have answered, or when the quorum has and nobody else can be expected to.
+
+        After `within` seconds, by default the deadline, nobody is.
+        """
         wanted, heard = list(clients), Heard()
+        within = self.rules.deadline if within is None else within
         need = self._quorum(len(wanted))
         on_the_way: dict[str, int] = {}
         sent_to: dict[int, Node] = {}
@@ -96,19 +113,17 @@ class Post:
             return [c for c in wanted if c not in heard.answers and c not in heard.lost]
 
         while open_ := waiting():
-            if time.monotonic() - began > self.rules.deadline and len(heard.answers) >= need:
-                heard.lost |= dict.fromkeys(open_, f"no reply within {self.rules.deadline:g} s")
-                self._overdue |= on_the_way
-                break
+            late = time.monotonic() - began >= within
             self._look()
-            due = [c for c in open_ if c in self._clients and sent_to.get(c) != self._clients[c]]
+            enough = len(heard.answers) + sum(map(self._may_answer, open_)) >= need
+            willing = [c for c in open_ if c in self._clients and not (enough and c in self._silent)]
+            due = [c for c in willing if sent_to.get(c) != self._clients[c]]
             for client, identity in zip(due, self._push(kind, due, letter), strict=True):
                 on_the_way[identity], sent_to[client] = client, self._clients[client]
             for reply in self._pull([*on_the_way, *self._overdue]):
                 identity = reply.metadata.reply_to_message_id
                 if identity in self._overdue:
-                    client = self._overdue.pop(identity)
-                    heard.late += [] if reply.has_error() else [client]
+                    heard.late += self._come_in(self._overdue.pop(identity), reply)
                     continue
                 if identity not in on_the_way:  # the letter that a reply says it answers was written by the site
                     log.warning("a reply to no letter of ours is passed over")
@@ -121,10 +136,43 @@ class Post:
                     sent_to.pop(client, None)
                 else:
                     heard.lost[client] = f"error at the site: {_brief(reply.error.reason)}"
-            if waiting():
-                time.sleep(pause(time.monotonic() - began))
+            open_ = waiting()
+            if open_ and len(heard.answers) >= need and (late or not any(map(self._may_answer, open_))):
+                heard.lost |= {client: self._why(client, within if client in sent_to else None) for client in open_}
+                self._silent |= set(open_)
+                self._overdue |= on_the_way
+            elif open_:
+                left = began + within - time.monotonic()
+                time.sleep(min(pause(time.monotonic() - began), left if left > 0 else math.inf))
         self.check_quorum(len(heard.answers), len(wanted), heard.lost)
         return heard
+
+    def _come_in(self, client: int, reply: Message) -> list[int]:
+        """An answer to an earlier turn: whose it is, unless it is an error. Its sender can be asked again."""
+        if not reply.has_error() or reply.error.code not in GONE:
+            self._silent.discard(client)
+        elif client in self._silent:
+            self._forget(client)
+        return [] if reply.has_error() else [client]
+
+    def _may_answer(self, client: int) -> bool:
+        """Whether a client is there and owes nothing, or may be there in a moment."""
+        if client in self._silent or self._refusal(client):
+            return False
+        coming = any(asked and self._places.get(node[0], client) == client for node, asked in self._asked.items())
+        return client in self._clients or coming or time.monotonic() - self._seen[client] < GRACE
+
+    def _why(self, client: int, waited: float | None) -> str:
+        """Why there is no answer, where nobody waits any longer."""
+        if refusal := self._refusal(client):
+            return refusal
+        if client not in self._clients:
+            return NOT_CONNECTED
+        return "no reply yet to an earlier request" if waited is None else f"no reply within {waited:.3g} s"
+
+    def _refusal(self, client: int) -> str:
+        """Why the node that is this client takes no part, as far as that is known."""
+        return next((why for node, why in self._refused.items() if self._places.get(node[0]) == client), "")
 
     def check_quorum(self, usable: int, asked: int, lost: Mapping[int, str]) -> None:
         """Stop where too few answers can be used."""
@@ -156,12 +204,18 @@ class Post:
 
     def _look(self) -> None:
         """See who came and who went; who is new is asked who it is."""
-        here: set[Node] = {(node.node_id, node.last_activated_at) for node in self.grid.get_nodes()}
-        if self.rules.sites:
-            here = {node for node in here if node[0] in self.rules.sites}
+        infos = list(self.grid.get_nodes())
+        here: set[Node] = {(node.node_id, node.last_activated_at) for node in infos}
+        if self.rules.names:
+            self._places = {i.node_id: self.rules.names.index(i.name) for i in infos if i.name in self.rules.names}
+        if self.rules.names or self.rules.sites:
+            here = {node for node in here if node[0] in self._places}
         self._clients = {client: node for client, node in self._clients.items() if node in here}
+        self._seen |= dict.fromkeys(self._clients, time.monotonic())
+        self._refused = {node: why for node, why in self._refused.items() if node in here}
         self._asked = {node: identity for node, identity in self._asked.items() if node in here}
         new = sorted(here - self._asked.keys())
+        self._silent -= {client for node in new if (client := self._places.get(node[0])) is not None}
         questions = [Message(pack(None), node[0], f"query.{ABOUT}") for node in new]
         self._asked |= dict(zip(new, self._send(questions), strict=True))
         waiting = {identity: node for node, identity in self._asked.items() if identity}
@@ -178,6 +232,7 @@ class Post:
             return not self._enter(node, reply)
         except Exception as reason:  # made by a stranger, it may fail in any way
             log.warning("node %s takes no part: %s", node[0], reason)
+            self._refused[node] = f"takes no part: {_brief(str(reason))}"
             return False
 
     def _enter(self, node: Node, reply: Message) -> bool:
@@ -188,6 +243,7 @@ class Post:
         if self.kind is None or client in self._clients:
             return False
         self._clients[client] = node
+        self._silent.discard(client)
         log.info("site %d is here", client)
         return True
 
@@ -198,8 +254,8 @@ class Post:
         client = word(reply.content, "site")
         if type(client) is not int or not 0 <= client < self.clients:
             raise UserError(f"it says to be site {client!r}, and sites are 0..{self.clients - 1}")
-        if self.rules.sites and self.rules.sites[node[0]] != client:
-            raise UserError(f"it says to be site {client}, and is {self.rules.sites[node[0]]}")
+        if self._places.get(node[0], client) != client:
+            raise UserError(f"it says to be site {client}, and is {self._places[node[0]]}")
         kind = _kind(*(word(reply.content, name) for name in ("classes", "shape", "dtype")))
         if kind.classes != (self.classes or kind.classes):
             raise UserError(f"its data has {kind.classes} classes, and must have {self.classes}")

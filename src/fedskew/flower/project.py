@@ -36,7 +36,7 @@ clientapp = "fedskew.flower.client:app"
 
 def text() -> str:
     """Every key of the run configuration with its default, for Flower refuses a run's own value for any other key."""
-    defaults = {"config": "", "out": ""} | vars(Rules()) | {"sites": ""}
+    defaults = {"config": "", "out": ""} | vars(Rules()) | {"sites": "", "names": ""}
     return _HEAD + _toml({key.replace("_", "-"): value for key, value in defaults.items()})
 
 

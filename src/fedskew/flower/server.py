@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from fedskew.errors import UserError
 from fedskew.experiment import Progress, Result
 from fedskew.flower import sites
 from fedskew.flower.messages import pack, unpack
+from fedskew.flower.pace import pause
 from fedskew.flower.post import Post
 from fedskew.flower.settings import Rules, configured, folder, rules
 from fedskew.types import Broadcast, Keep, Spec, Tree
@@ -45,6 +47,8 @@ class Federated:
     def __init__(self, site: Site, post: Post, rules: Rules, out: Path) -> None:
         self.site, self.post, self.rules, self.run = site, post, rules, _run_id(out)
         post.kind = sites.kind(site)
+        self._late: list[int] = []
+        self._scoring = 0.0
         _keep_rules(out, rules)
         self.inspector = Inspector(site, rules.max_norm, out / STAND_IN)
 
@@ -53,9 +57,12 @@ class Federated:
             return Gathered()
         to = {each.client: each for each in sent}
         kind = "train" if sent[0].entry is None else "query"
-        heard = self.post.exchange(kind, to, lambda client: pack(to[client], run=self.run), unpack)
+        heard = self.post.exchange(
+            kind, to, lambda client: pack(to[client], run=self.run), unpack, self._time_to_train()
+        )
+        self._late = heard.late
         good, refused = self.inspector.sift(to, heard.answers)
-        gathered = Gathered(lost=heard.lost | refused, late=heard.late)
+        gathered = Gathered(lost=heard.lost | refused, late=heard.late, answered=sorted(good))
         self.post.check_quorum(len(good), len(to), gathered.lost)
         for block in blocks(sent):
             answered = [each for each in block if each.client in good]
@@ -67,12 +74,25 @@ class Federated:
         if self.rules.score == "server":
             pieces = [evaluate.score_slice(self.site, spec, weights, piece) for piece in evaluate.slices(self.site)]
             return evaluate.scores(pieces)
+        began, question = time.monotonic(), pack((spec, weights), run=self.run)
         everybody = range(self.site.plan.task.clients)
-        question = pack((spec, weights), run=self.run)
         heard = self.post.exchange("evaluate", everybody, lambda _: question, self._read_scores)
-        pieces = [heard.answers[client] for client in sorted(heard.answers)]
-        missing = {"scored_lost": heard.lost} if heard.lost else {}
-        return evaluate.scores(pieces) | {"scored_by": "clients"} | missing
+        if not heard.lost:
+            self._scoring = time.monotonic() - began
+        answers = {client: heard.answers[client] for client in sorted(heard.answers)}
+        told: dict[str, Any] = {
+            "scored_by": "clients",
+            "scored": {str(c): _site_scores(each) for c, each in answers.items()},
+        }
+        told |= {"scored_lost": heard.lost} if heard.lost else {}
+        told |= {"late": self._late + heard.late} if heard.late else {}
+        return evaluate.scores(list(answers.values())) | told
+
+    def _time_to_train(self) -> float:
+        """What the deadline leaves for training: a round ends with its scoring, for which sites have to wake up."""
+        deadline = self.rules.deadline
+        scoring = self._scoring + pause(deadline) if self.rules.score == "sites" else 0.0
+        return deadline - min(scoring, deadline / 2)
 
     def _read_scores(self, content: Any) -> Tree:
         scores, classes = unpack(content), self.site.plan.task.classes
@@ -97,6 +117,17 @@ class Federated:
         pass
 
 
+def _site_scores(answer: Tree) -> dict[str, Any]:
+    """What a round's line keeps of one site's answer, so that rounds can be compared on the sites that all have."""
+    confusion = answer["confusion"]
+    return {
+        "right": confusion.diag().tolist(),
+        "held": confusion.sum(1).tolist(),
+        "predicted": confusion.sum(0).tolist(),
+        "loss": float(answer["loss"]),
+    }
+
+
 def federate(
     grid: Grid,
     config: RunConfig,
@@ -112,6 +143,11 @@ def federate(
         raise UserError(f"'{out}' holds a run with another configuration; choose another 'out'")
     if begun:
         _check_rules(out, rules)
+    if rules.names and len(rules.names) != config.partition.clients:
+        raise UserError(
+            f"run config 'names' has {len(rules.names)} sites, and 'config' has partition.clients = "
+            f"{config.partition.clients}; they must be equal"
+        )
     post = Post(grid, config.partition.clients, rules, len(sites.class_names(config)) or None)
     given = sites.at_server(config, rules, source, post.meet)
     given = replace(given, engine=lambda site: Federated(site, post, rules, out))

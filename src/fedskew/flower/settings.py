@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ class Rules:
     score: str = "server"
     #: which Flower node is which site; if empty, nodes are believed
     sites: Mapping[int, int] = field(default_factory=dict)
+    #: the sites in the order of their numbers, by the names that their nodes are registered with
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         right = {
@@ -57,7 +59,7 @@ def rules(given: Mapping[str, Any], strict: bool = True) -> Rules:
             continue
         if key not in _KEYS:
             raise UserError(f"run config has no key '{key}'{nearest(key, [*_KEYS, *_OTHERS])}")
-        found[_KEYS[key]] = _sites(value) if key == "sites" else _like(key, value)
+        found[_KEYS[key]] = _READ[key](value) if key in _READ else _like(key, value)
     return Rules(**found)
 
 
@@ -76,6 +78,16 @@ def _sites(text: Any) -> dict[int, int]:
         return {int(node): int(site) for node, site in pairs}
     except ValueError:
         raise UserError(f"run config 'sites' is {text!r}, and must be like '1234:0,5678:1' (node:site)") from None
+
+
+def _names(text: Any) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in str(text).split(",")) if str(text).strip() else ()
+    if not all(names) or len(set(names)) < len(names):
+        raise UserError(f"run config 'names' is {text!r}, and must be different names with commas between them")
+    return names
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {"sites": _sites, "names": _names}
 
 
 def configured(given: Mapping[str, Any]) -> RunConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,12 @@ def own_kind(node: Mapping[str, Any]) -> Kind:
     return Kind(source.classes, tuple(x.shape[1:]), str(x.dtype).removeprefix("torch."))
 
 
-def number(node: Mapping[str, Any], clients: int = guard.LIMITS["clients"]) -> int:
-    """Which client a node is."""
+def number(node: Mapping[str, Any], clients: int = guard.LIMITS["clients"], names: Sequence[str] = ()) -> int:
+    """Which client a node is: by its name where the run has names, for the sites of a federation change over time."""
+    if names and "name" in node:
+        if node["name"] not in names:
+            raise UserError(f"this run is for the sites {', '.join(names)}; '{node['name']}' is none of them")
+        return names.index(node["name"])
     found = node.get("site", node.get("partition-id"))
     if type(found) is not int or not 0 <= found < clients:
         raise UserError(f"node config 'site' is {found!r}, and must be a whole number from 0 to {clients - 1}")
@@ -95,7 +99,7 @@ def prepared(
 ) -> tuple[Site, Spec]:
     """What a client works with, and its network. With data of its own it holds all of it, the others nothing."""
     guard.check_config(config, rules, node, given=source is not None)
-    client, held = number(node, config.partition.clients), None
+    client, held = number(node, config.partition.clients, rules.names), None
     if source is None and not rules.own_data:
         source = experiment.load_source(config)
     else:
@@ -114,7 +118,7 @@ def at_server(config: RunConfig, rules: Rules, source: Source | None, meet: Call
     if source is None:
         none = rules.score == "sites" and config.data.dir is None
         loaded = blank(meet(), class_names(config)) if none else experiment.load_source(config)
-        source = normalised(loaded, rules)
+        source = replace(normalised(loaded, rules), site_names=rules.names or loaded.site_names)
     return Given(source, held=_held(source, config.partition.clients, None))
 
 

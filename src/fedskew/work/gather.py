@@ -30,13 +30,14 @@ class Gathered:
     """What came back: sums over all accepted updates, the updates themselves as far as a part needs them one by one.
 
     `lost` says why a client's reply is not among them, such as that it was not finite. Across a network, `late` says
-    whose replies to an earlier turn came in meanwhile, too late.
+    whose replies to an earlier turn came in meanwhile, too late, and `answered` whose replies are used.
     """
 
     sums: Sums = field(default_factory=Sums)
     updates: list[Update] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
     late: list[int] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
 
     def absorb(self, later: Gathered) -> None:
         """Fold in the next block."""

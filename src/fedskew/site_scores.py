@@ -13,13 +13,13 @@ Line = dict[str, Any]
 def on_common(rounds: Sequence[Line]) -> tuple[list[Line], list[int] | None]:
     """The rounds with their scores on the sites that all of them have, and which those are.
 
-    None where every round was scored by the same sites, or where no site scored all of them: rounds are as they were.
+    None where every round was scored by the same sites; where no site scored all of them, rounds are as they were.
     """
     sets = [line["scored"].keys() for line in rounds if line.get("scored")]
     common = set(sets[0]).intersection(*sets[1:]) if sets else set()
-    if not common or all(each == common for each in sets):
+    if all(each == common for each in sets):
         return list(rounds), None
-    return [_on(line, common) for line in rounds], sorted(map(int, common))
+    return [_on(line, common) if common else line for line in rounds], sorted(map(int, common))
 
 
 def _on(line: Line, sites: set[str]) -> Line:

@@ -6,11 +6,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,44 +15,13 @@ from fedskew import record
 from fedskew.federation import processes
 from tests.commands import complaint, succeed
 from tests.federation import made
+from tests.federation.running import Federation, together
 from tests.flower.processes import free_port
 
 pytestmark = pytest.mark.timeout(3600)  # a busy machine must not fail it
 
 
 TRAINING = ("--rounds", "2", "--lr", "0.1", "--epochs", "1", "--batch", "8")
-
-
-@dataclass(frozen=True)
-class Federation:
-    folder: Path
-    address: str
-
-    @property
-    def office(self) -> Path:
-        return self.folder / "office"
-
-    @property
-    def members(self) -> list[Path]:
-        return [self.folder / name for name in made.SITES]
-
-    def running(self) -> list[str]:
-        """Commands of all processes that know of this folder."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if f"FLWR_HOME={self.folder}".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_text())
-        return found
-
-
-def together(command: str, folders: list[Path]) -> list[str]:
-    """One command for several folders at the same time; what each said."""
-    words = [[sys.executable, "-m", "fedskew", "federation", command, str(folder)] for folder in folders]
-    started = [subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for each in words]
-    said = [each.communicate()[0] for each in started]
-    assert [each.returncode for each in started] == [0] * len(folders), said
-    return said
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ HEADINGS = [
     "What was run, and on what",
     "Which method wins",
     "How it got there",
+    "Who took part",
     "Which classes were hurt",
     "Classes a client holds, and classes it lacks",
     "Which clients were hurt",
@@ -167,7 +168,7 @@ def test_a_coordinator_says_that_it_does_not_know_the_samples(tmp_path: Path) ->
         assert "toy <b>: samples that only the sites know, 3 classes" in unescape(text)
         assert "without checksums nobody knows whether these runs had the same data" in text
         assert "0 to 0 samples" not in text
-    assert "clients that tell nobody" in words(page.html(loaded))
+        assert "training samples" not in text and "sites of a federation do not share" in words(page.html(loaded))
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,19 @@ def _again(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"### {each['title']}\n\n{listed}\n```toml\n{each['config'].rstrip()}\n```\n"
 
 
+def _participation(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for each in runs:
+        yield f"{each['title']}:\n"
+        yield each["table"].markdown()
+    if not runs:
+        yield "No client was missing in any round.\n"
+
+
 _TEXTS: dict[str, Callable[..., Iterator[str]]] = {
     "setting": _setting,
     "verdict": _verdict,
     "confusion": _confusion,
+    "participation": _participation,
     "again": _again,
 }
 

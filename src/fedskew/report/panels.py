@@ -13,7 +13,7 @@ from typing import Any
 from fedskew import config as configuration
 from fedskew import record
 from fedskew.errors import UserError
-from fedskew.report import detection, detection_page, drawings, hurt, numbers, tables, verdict
+from fedskew.report import detection, detection_page, drawings, hurt, numbers, participation, tables, verdict
 from fedskew.report.cells import Cell, Table, counted, percent, shade, shaded
 from fedskew.report.numbers import Task
 from fedskew.report.runs import Loaded
@@ -45,6 +45,11 @@ def notes(runs: Sequence[Loaded], tasks: Sequence[Task]) -> list[str]:
     """What could not be read, what did not come to its end, what is not a number, and what is odd about seeds."""
     told = [each.run.note for each in runs if each.run.note]
     told += [f"{called(each)}: {each.state}" for each in runs if not each.finished]
+    told += [
+        f"{called(each)}: the final model was not scored by {', '.join(each.clients[int(c)] for c in lost)}"
+        for each in runs
+        if (lost := (each.run.end or {}).get("scored_lost"))
+    ]
     told += [
         f"{called(each)}: {label} is not a number in {count:,} of {len(each.run.rounds):,} rounds"
         for each in runs
@@ -114,7 +119,7 @@ def classes(task: Task) -> Table | str:
         return "No round of any run has the recall of each class: no model was evaluated."
     count = max(map(len, found.values()))
     names = task.labels if len(task.labels) == count else [str(c) for c in range(count)]
-    counts = task.runs[0].run.header.get("counts")
+    counts = None if task.runs[0].blind else task.runs[0].run.header.get("counts")
     held = [sum(column) for column in zip(*counts, strict=True)] if counts and len(counts[0]) == count else None
     rows = []
     for c in range(count):
@@ -141,14 +146,14 @@ def clients(task: Task) -> Table | str:
     found = hurt.clients(task)
     if not found:
         return "Client models were not scored; --score-clients does it."
-    noisy = any(each.mislabelled for each in found)
+    noisy, known = any(each.mislabelled for each in found), any(each.samples for each in found)
     shown = hurt.on_one_split(task)
     names, sites = [each.name for each in task.standings], shown[0].clients
-    heading = ["client", "samples", "classes", *(["wrong labels %"] if noisy else []), *names]
+    heading = ["client", *(["samples", "classes"] if known else []), *(["wrong labels %"] if noisy else []), *names]
     rows = []
     for each in found[:MOST_CLIENTS]:
         site = sites[each.client] if each.client < len(sites) else str(each.client)
-        row: list[Cell | str] = [site, counted(each.samples), counted(each.classes)]
+        row: list[Cell | str] = [site, *([counted(each.samples), counted(each.classes)] if known else [])]
         row += [percent(each.mislabelled, digits=0)] if noisy else []
         for name in names:
             lacking = each.vacant[name]
@@ -349,8 +354,9 @@ PANELS: dict[str, tuple[str, Callable[[Sequence[Loaded], Sequence[Task]], dict[s
     ),
     "curves": (
         "How it got there",
-        lambda runs, tasks: {"metrics": numbers.drawn(runs)},
+        lambda runs, tasks: {"metrics": numbers.drawn(runs), "scored": participation.scoring_notes(runs)},
     ),
+    "participation": ("Who took part", lambda runs, tasks: {"runs": participation.participations(runs)}),
     "classes": ("Which classes were hurt", _per_task(classes)),
     "vacant": ("Classes a client holds, and classes it lacks", _per_task(vacant)),
     "clients": ("Which clients were hurt", _per_task(clients)),

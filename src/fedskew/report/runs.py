@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedskew import names, record, run_lock
+from fedskew import names, record, run_lock, site_scores
 from fedskew.errors import UserError
 from fedskew.report import task
 from fedskew.report.comparison import held
@@ -21,13 +21,17 @@ _ASIDE = (
 
 @dataclass(frozen=True)
 class Loaded:
-    """A record, where it was read, the task that it is on, and what it is called: among all, and on its task."""
+    """A record, where it was read, the task that it is on, and what it is called: among all, and on its task.
+
+    `scored_by` are the clients whose test data its scores are of, if some rounds were scored by more.
+    """
 
     path: Path
     run: record.Run
     task: str
     name: str
     short: str
+    scored_by: Sequence[int] | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -90,7 +94,11 @@ class Loaded:
 
 def read(paths: Iterable[Path]) -> list[Loaded]:
     """Read run folders, record files, or folders of run folders such as a comparison."""
-    found = [(path, record.read(path)) for path in folders(paths)]
+    found, scored_by = [], {}
+    for path in folders(paths):
+        run = record.read(path)
+        rounds, scored_by[path] = site_scores.on_common(run.rounds)
+        found.append((path, replace(run, rounds=rounds)))
     for path, run in found:
         if not run.header and path.is_file() and path.name != record.NAME:
             raise UserError(f"'{path}' is no record: its first line is no header; name a run folder or a {record.NAME}")
@@ -98,7 +106,14 @@ def read(paths: Iterable[Path]) -> list[Loaded]:
     together = {title: [each for each, on in zip(found, titles, strict=True) if on == title] for title in titles}
     short = {path: name for group in together.values() for (path, _), name in zip(group, _names(group), strict=True)}
     return [
-        Loaded(path, run, title, f"{short[path]} on {title}" if len(together) > 1 else short[path], short[path])
+        Loaded(
+            path,
+            run,
+            title,
+            f"{short[path]} on {title}" if len(together) > 1 else short[path],
+            short[path],
+            scored_by[path],
+        )
         for (path, run), title in zip(found, titles, strict=True)
     ]
 

@@ -1,0 +1,70 @@
+"""Federations of real processes, by the commands alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedskew.federation import processes
+from tests.commands import succeed
+from tests.federation import made
+from tests.flower.processes import free_port
+
+
+@dataclass(frozen=True)
+class Federation:
+    folder: Path
+    address: str
+
+    @property
+    def office(self) -> Path:
+        return self.folder / "office"
+
+    @property
+    def members(self) -> list[Path]:
+        return [self.folder / name for name in made.SITES]
+
+    def member(self, name: str) -> Path:
+        return self.folder / name
+
+    def running(self) -> list[str]:
+        """Commands of all processes that know of this folder."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if f"FLWR_HOME={self.folder}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_text())
+        return found
+
+
+def together(command: str, folders: list[Path]) -> list[str]:
+    """One command for several folders at the same time; what each said."""
+    words = [[sys.executable, "-m", "fedskew", "federation", command, str(folder)] for folder in folders]
+    started = [subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for each in words]
+    said = [each.communicate()[0] for each in started]
+    assert [each.returncode for each in started] == [0] * len(folders), said
+    return said
+
+
+@contextmanager
+def running(folder: Path, **rules: object) -> Iterator[Federation]:
+    """A coordinator and three sites that are up, with some lines of `federation.toml` changed; all end at the end."""
+    found = Federation(folder.resolve(), f"127.0.0.1:{free_port()}")
+    made.office(found.office, found.address)
+    path = found.office / "federation.toml"
+    lines = [line.partition(" = ") for line in path.read_text().splitlines()]
+    path.write_text("\n".join(f"{a}{b}{rules.get(a, c)}" for a, b, c in lines) + "\n")
+    for name, member in zip(made.SITES, found.members, strict=True):
+        made.site(member, found.office, name)
+        succeed("federation", "admit", found.office, name, member / "key.pub")
+    try:
+        together("start", [found.office])
+        together("start", found.members)
+        yield found
+    finally:
+        for each in [*found.members, found.office]:
+            processes.end_everything(each)

@@ -48,13 +48,26 @@ def test_what_counts_is_the_hash_of_what_arrived_not_the_one_it_is_said_to_have(
     digest = hashlib.sha256(good).hexdigest()
     allow = tmp_path / "allow"
     allow.write_text(f"# ours\n\n{digest.upper()}  # of today\n")
-    executor.check(Fab(digest, good, {}), allow)
-    executor.check(Fab("whatever it says", good, {}), allow)
+    run = Run.create_empty(1)
+    executor.check(Fab(digest, good, {}), allow, run)
+    executor.check(Fab("whatever it says", good, {}), allow, run)
     with pytest.raises(UserError, match=hashlib.sha256(bad).hexdigest()):
-        executor.check(Fab(digest, bad, {}), allow)
+        executor.check(Fab(digest, bad, {}), allow, run)
     allow.write_text("")
     with pytest.raises(UserError, match="is not on the allow-list"):
-        executor.check(Fab(digest, good, {}), allow)
+        executor.check(Fab(digest, good, {}), allow, run)
+
+
+def test_another_version_is_refused_with_both_versions_named(tmp_path: Path) -> None:
+    """What a stranger gives as a version is shown only if it looks like one."""
+    allow = tmp_path / "allow"
+    allow.write_text("")
+    for said, shown in (("0.0.9", "0.0.9"), ("\x1b[31m1.0", "unknown")):
+        run = Run.create_empty(1)
+        run.fab_version = said
+        with pytest.raises(UserError) as caught:
+            executor.check(Fab("", b"theirs", {}), allow, run)
+        assert f"it is version {shown}, and here is {project.version()}. Install the same version" in str(caught.value)
 
 
 class Wire:

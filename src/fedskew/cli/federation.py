@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli import federation_approval, options
+from fedskew.cli import federation_admin, federation_approval, options
 from fedskew.cli.failures import Group, Interrupted
 from fedskew.cli.machine import check_machine as _check_machine
 from fedskew.cli.preview import print_turns
@@ -162,44 +161,47 @@ def run(folder: Path, method: str | None, name: str | None, as_json: bool, **ask
     config = configure(office, method=method, **asked)
     training = Training(office, config, name or run_name(config.method, config.seed))
     try:
-        result = training.follow(lambda line: echo(_round(office, training, line), err=True))
+        result = training.follow(lambda line: echo(_round(training, line), err=True))
     except KeyboardInterrupt:
         raise Interrupted(
             f"The run goes on without being shown; the same command shows it again, and "
             f"'fedskew federation stop {_shown(folder)}' stops it, with all else."
         ) from None
-    _show(office, training, result, as_json)
+    _show(training, result, as_json)
 
 
-def _round(office: Coordinator, training: Training, line: dict[str, Any]) -> str:
+def _round(training: Training, line: dict[str, Any]) -> str:
     """Who answered, who is lost and why, who was late, how good the model is."""
-    lost = {office.sites[int(client)]: why for client, why in line.get("lost", {}).items()}
+    sites = training.sites
+    lost = {sites[int(client)]: why for client, why in line.get("lost", {}).items()}
     said = [f"round {line['round'] + 1}/{training.config.rounds}: {line['replies']} of {line['asked']} sites answered"]
-    if line["asked"] == len(office.sites) and line["replies"]:
-        said[0] += f" ({', '.join(site for site in office.sites if site not in lost)})"
+    if line["asked"] == len(sites) and line["replies"]:
+        said[0] += f" ({', '.join(site for site in sites if site not in lost)})"
     if line.get("accuracy") is not None:
         said.append(f"accuracy {_percent(line['accuracy'])}")
     said += [f"lost: {site} ({why})" for site, why in lost.items()]
-    said += [f"late: {office.sites[client]}" for client in line.get("late", [])]
+    said += [f"late: {sites[client]}" for client in line.get("late", [])]
     return ", ".join(said)
 
 
-def _show(office: Coordinator, training: Training, result: record.Run, as_json: bool) -> None:
+def _show(training: Training, result: record.Run, as_json: bool) -> None:
     from fedskew.report import tables
 
-    end, report = result.end or {}, training.report()
-    lost = [[line["lost"].get(str(number)) for line in result.rounds if "lost" in line] for number in _numbers(office)]
+    end, report, numbers = result.end or {}, training.report(), range(len(training.sites))
+    lost = [[line["lost"].get(str(number)) for line in result.rounds if "lost" in line] for number in numbers]
     missed = [[why for why in whys if why is not None] for whys in lost]
-    late = [sum(number in line.get("late", []) for line in result.rounds) for number in _numbers(office)]
+    late = [sum(number in line.get("late", []) for line in result.rounds) for number in numbers]
     if as_json:
         facts = {key: value for key, value in end.items() if key != "kind"}
         print_json(
-            facts | rounds_from_one(end) | {"lost": dict(zip(office.sites, missed, strict=True)), "report": str(report)}
+            facts
+            | rounds_from_one(end)
+            | {"lost": dict(zip(training.sites, missed, strict=True)), "report": str(report)}
         )
         return
     rows = [
         [site, whys[-1] if whys else "", str(len(whys)), str(often)]
-        for site, whys, often in zip(office.sites, missed, late, strict=True)
+        for site, whys, often in zip(training.sites, missed, late, strict=True)
     ]
     print_table(["site", "why it was lost last", "lost", "late"], rows, left=2)
     recall = tables.final_recall(result)
@@ -218,26 +220,24 @@ def _show(office: Coordinator, training: Training, result: record.Run, as_json: 
     print_facts(shown)
 
 
-def _numbers(office: Coordinator) -> Sequence[int]:
-    return range(len(office.sites))
-
-
 @federation.command()
 @click.argument("folder", metavar="DIR", type=A_FOLDER)
 @options.as_json
 def status(folder: Path, as_json: bool) -> None:
     """Tell whether DIR's processes are up, which sites are there, and how far the runs are."""
     _check_machine()
+    from fedskew.federation import renewal
     from fedskew.federation.folder import Coordinator, opened
 
     found = opened(folder)
+    told = renewal.warnings(found, _shown(folder))
     if isinstance(found, Coordinator):
-        _status_of_coordinator(found, as_json)
+        _status_of_coordinator(found, told, as_json)
     else:
-        _status_of_site(found, as_json)
+        _status_of_site(found, told, as_json)
 
 
-def _status_of_coordinator(office: Coordinator, as_json: bool) -> None:
+def _status_of_coordinator(office: Coordinator, told: list[str], as_json: bool) -> None:
     from fedskew.federation import office as offices
     from fedskew.federation import processes, training
 
@@ -246,7 +246,7 @@ def _status_of_coordinator(office: Coordinator, as_json: bool) -> None:
         sites = offices.standings(office, server)
     runs = training.standings(office)
     if as_json:
-        found = {"sites": [asdict(each) for each in sites], "runs": [asdict(each) for each in runs]}
+        found = {"sites": [asdict(each) for each in sites], "runs": [asdict(each) for each in runs], "warnings": told}
         print_json({"role": "coordinator", "name": office.name, "address": str(office.address), "up": up} | found)
         return
     echo(_up(office) if up else f"'{office.name}' is not started.")
@@ -257,19 +257,26 @@ def _status_of_coordinator(office: Coordinator, as_json: bool) -> None:
         far = ["" if each.of is None else f"{each.rounds} of {each.of}" for each in runs]
         cells = [[each.name, each.state, done, _percent(each.accuracy)] for each, done in zip(runs, far, strict=True)]
         print_table(["run", "is", "rounds", "accuracy"], cells, left=2)
+    _print_warnings(told)
 
 
-def _status_of_site(found: Member, as_json: bool) -> None:
+def _print_warnings(told: list[str]) -> None:
+    for each in told:
+        echo(f"Warning: {each}", err=True)
+
+
+def _status_of_site(found: Member, told: list[str], as_json: bool) -> None:
     from fedskew.federation import processes, site
 
     up, answered = processes.is_up(found.folder), site.answered(found)
     if as_json:
         here = {"site": found.name, "number": found.number, "address": str(found.address), "answered": answered}
-        print_json({"role": "site", "name": found.federation, "up": up} | here)
+        print_json({"role": "site", "name": found.federation, "up": up} | here | {"warnings": told})
         return
     echo(_up(found) if up else f"Site '{found.name}' is not started.")
     when = "never" if answered is None else f"{datetime.fromtimestamp(answered).astimezone():%Y-%m-%d %H:%M:%S %Z}"
     echo(f"It last answered a training: {when}.")
+    _print_warnings(told)
 
 
 @federation.command("dry-run")
@@ -330,5 +337,5 @@ def _shown(folder: Path) -> str:
     return shlex.quote(str(folder))
 
 
-for command in (federation_approval.approve, federation_approval.show_log):
+for command in (federation_approval.approve, federation_approval.show_log, *federation_admin.COMMANDS):
     federation.add_command(command)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -19,7 +19,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedskew.errors import UserError
 
 YEARS = 10
+DAYS = 365 * YEARS
+#: days before the end of a certificate from which on it is spoken of
+SOON = 30
 CA_KEY, CA, SERVER_KEY, SERVER = "ca.key", "ca.crt", "server.key", "server.crt"
+#: an authority that is to follow, and the present one's signature of its certificate
+NEXT_KEY, NEXT, NEXT_SIGNED = "ca.next.key", "ca.next.crt", "ca.next.sig"
 KEY, PUBLIC_KEY = "key", "key.pub"
 
 
@@ -30,30 +35,79 @@ def write_private(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def make_authority(folder: Path, name: str) -> None:
+def make_authority(folder: Path, name: str, days: int = DAYS, key_file: str = CA_KEY, file: str = CA) -> None:
     """A certificate authority that signs this federation's server and nothing else."""
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}, a federation of fedskew")])
     certificate = (
-        _certificate(subject, subject, key.public_key(), key.public_key())
+        _certificate(subject, subject, key.public_key(), key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA384())
     )
-    write_private(folder / CA_KEY, _private_pem(key))
-    (folder / CA).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(folder / key_file, _private_pem(key))
+    (folder / file).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def make_server(folder: Path, hosts: Sequence[str]) -> None:
+def make_next_authority(folder: Path, name: str, days: int = DAYS) -> None:
+    """An authority to follow the present one, which signs it, so that sites know that it is no stranger's."""
+    make_authority(folder, name, days, NEXT_KEY, NEXT)
+    signature = _authority_key(folder).sign((folder / NEXT).read_bytes(), ec.ECDSA(hashes.SHA384()))
+    (folder / NEXT_SIGNED).write_bytes(signature)
+
+
+def take_next_authority(folder: Path) -> None:
+    """Let the next authority be the present one; a crash in between is mended by doing it again."""
+    if (folder / NEXT_KEY).exists():
+        os.replace(folder / NEXT_KEY, folder / CA_KEY)
+    (folder / NEXT_SIGNED).unlink(missing_ok=True)
+    os.replace(folder / NEXT, folder / CA)
+
+
+def trusted(folder: Path) -> bytes:
+    """The authority's certificate, and the next one's if there is one: sites that have both need not hurry."""
+    return b"".join((folder / name).read_bytes() for name in (CA, NEXT) if (folder / name).exists())
+
+
+def is_followed(known: bytes, given: bytes, signature: bytes) -> bool:
+    """Whether each authority in `given` is one of the `known` ones, or was signed by one of them."""
+    before = x509.load_pem_x509_certificates(known)
+    return all(
+        each in before or any(_has_signed(other, each, signature) for other in before)
+        for each in x509.load_pem_x509_certificates(given)
+    )
+
+
+def _has_signed(authority: x509.Certificate, other: x509.Certificate, signature: bytes) -> bool:
+    key = authority.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        key.verify(signature, other.public_bytes(serialization.Encoding.PEM), ec.ECDSA(hashes.SHA384()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def ends(file: Path) -> datetime:
+    """When the last certificate in a file ceases to be valid."""
+    try:
+        return max(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(file.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise UserError(f"certificate '{file}' cannot be read: {error}") from None
+
+
+def days_left(file: Path) -> int:
+    return (ends(file) - datetime.now(UTC)).days
+
+
+def make_server(folder: Path, hosts: Sequence[str], days: int = DAYS) -> None:
     """The server's key and certificate for these host names and IP addresses."""
-    authority = x509.load_pem_x509_certificate((folder / CA).read_bytes())
-    signer = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
-    if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise UserError(f"'{folder / CA_KEY}' is not the key that 'federation init' made; restore it")
+    authority, signer = x509.load_pem_x509_certificate((folder / CA).read_bytes()), _authority_key(folder)
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     certificate = (
-        _certificate(subject, authority.subject, key.public_key(), signer.public_key())
+        _certificate(subject, authority.subject, key.public_key(), signer.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -65,10 +119,14 @@ def make_server(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def names_of_server(folder: Path) -> set[str]:
-    """The hosts that the server's certificate is for; none without one."""
+    """The hosts that the server's certificate is for; none without one by the present authority."""
     if not ((folder / SERVER).exists() and (folder / SERVER_KEY).exists()):
         return set()
     certificate = x509.load_pem_x509_certificate((folder / SERVER).read_bytes())
+    try:
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / CA).read_bytes()))
+    except (ValueError, TypeError, InvalidSignature):
+        return set()
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return {
         *names.get_values_for_type(x509.DNSName),
@@ -119,8 +177,15 @@ def fingerprint(public: str) -> str:
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
+def _authority_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise UserError(f"'{folder / CA_KEY}' is not the key that 'init' made; put that back")
+    return key
+
+
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, signer: ec.EllipticCurvePublicKey
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, signer: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -130,7 +195,7 @@ def _certificate(
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))  # clocks differ
-        .not_valid_after(now + timedelta(days=365 * YEARS))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from fedskew.errors import UserError, nearest
 FEDERATION, SITE, ALLOWED = "federation.toml", "site.toml", "allowed.txt"
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_SITES = re.compile(r"^sites\s*=\s*\[[^\]]*\]", re.MULTILINE)
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
 
 
@@ -112,6 +113,20 @@ def coordinator(folder: Path) -> Coordinator:
     )
 
 
+def write_sites(office: Coordinator, sites: Sequence[str]) -> None:
+    """Name other sites in the coordinator's file, which otherwise stays as somebody wrote it."""
+    path = office.folder / FEDERATION
+    text = path.read_text(encoding="utf-8")
+    changed = _SITES.sub(lambda _: f"sites = [{', '.join(map(quoted, sites))}]", text, count=1)
+    try:
+        right = tomllib.loads(changed) == tomllib.loads(text) | {"sites": list(sites)}
+    except tomllib.TOMLDecodeError:
+        right = False
+    if not right:
+        raise UserError(f"'{path}' lists its sites in a way that cannot be changed here. Write sites = [...] anew.")
+    replace(path, changed.encode())
+
+
 def member(folder: Path) -> Member:
     """A site's folder."""
     path = folder / SITE
@@ -171,6 +186,13 @@ def allow(folder: Path, digest: str) -> None:
     path, text = folder / ALLOWED, f"{_ALLOWED}{digest}\n"
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.write_bytes(content)
+    draft.replace(path)
 
 
 def quoted(text: str) -> str:

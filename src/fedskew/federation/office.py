@@ -94,23 +94,44 @@ def invite(office: Coordinator) -> list[str]:
     digest, written = project.digest(), []
     for number, site in enumerate(office.sites):
         told = {"federation": office.name, "name": site, "address": office.address}
-        page = texts.INVITATION.format(**told, number=number, digest=digest, data=data)
+        page = texts.INVITATION.format(**told, number=number, digest=digest, version=project.version(), data=data)
+        content = {
+            certificates.CA: certificates.trusted(office.folder),
+            folder.SITE: page.encode(),
+            "README.md": texts.README.format(**told).encode(),
+        }
+        signature = office.folder / certificates.NEXT_SIGNED
+        content |= {signature.name: signature.read_bytes()} if signature.exists() else {}
         invitation = office.folder / INVITATIONS / f"{site}.zip"
-        if _page_of(invitation) != page:
+        if _content_of(invitation) != content:
             with zipfile.ZipFile(invitation, "w") as archive:
-                archive.writestr(certificates.CA, (office.folder / certificates.CA).read_bytes())
-                archive.writestr(folder.SITE, page)
-                archive.writestr("README.md", texts.README.format(**told))
+                for name, each in content.items():
+                    archive.writestr(name, each)
             written.append(site)
     return written
 
 
-def _page_of(invitation: Path) -> str | None:
+def _content_of(invitation: Path) -> dict[str, bytes] | None:
     try:
         with zipfile.ZipFile(invitation) as archive:
-            return archive.read(folder.SITE).decode()
-    except (FileNotFoundError, zipfile.BadZipFile, KeyError):
+            return {name: archive.read(name) for name in archive.namelist()}
+    except (FileNotFoundError, zipfile.BadZipFile):
         return None
+
+
+def remove(office: Coordinator, site: str) -> Coordinator:
+    """Let a site in no more, and name it no more: later runs are without it, and one that is going loses it."""
+    office.number(site)
+    if len(office.sites) == 1:
+        raise UserError(f"'{site}' is the only site; a federation needs one. 'fedskew federation stop' ends it.")
+    folder.write_sites(office, [each for each in office.sites if each != site])
+    for path in (office.folder / KEYS / f"{site}.pub", office.folder / INVITATIONS / f"{site}.zip"):
+        path.unlink(missing_ok=True)
+    left = folder.coordinator(office.folder)
+    if processes.is_up(left.folder):
+        with link(left) as server:
+            register(left, server)
+    return left
 
 
 def admit(office: Coordinator, site: str, given: str, replace: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 import zipfile
@@ -25,16 +26,19 @@ ENTRY = 300.0
 NOT_TAKEN = "[code: 2004]"
 #: what a file in an invitation may have, in bytes
 MOST = 100_000
+#: as `project.version` says it
+VERSION = re.compile(r"^fedskew [\w.+-]{1,40} with Flower [\w.+-]{1,40}$")
 
 
 def join(invitation: Path, at: Path, data: Path) -> Member:
     """Make a site's folder: its own key, and nothing of the coordinator's but what the invitation holds."""
-    told, ca = _read(invitation)
-    digest = project.digest()
+    told, ca, _ = read_invitation(invitation)
+    digest, theirs = project.digest(), told.pop("version")
     if told.pop("digest") != digest:
+        named = theirs if theirs not in ("", project.version()) else "another build of fedskew or Flower"
         raise UserError(
-            f"invitation '{invitation}' is for another version of fedskew or Flower than is installed here; "
-            "install the coordinator's, or ask for an invitation made with yours"
+            f"invitation '{invitation}' is for {named}, and here is {project.version()}. Install the coordinator's "
+            "version, or ask for an invitation made with yours."
         )
     options = told.pop("data")
     _check_data(data, options)
@@ -49,10 +53,13 @@ def join(invitation: Path, at: Path, data: Path) -> Member:
     return folder.member(at)
 
 
-def _read(invitation: Path) -> tuple[dict[str, Any], bytes]:
+def read_invitation(invitation: Path) -> tuple[dict[str, Any], bytes, bytes]:
+    """What an invitation says, the authorities in it, and a signature by which the first vouches for the second."""
     try:
         with zipfile.ZipFile(invitation) as archive:
             page, ca = (archive.open(name).read(MOST) for name in (folder.SITE, certificates.CA))
+            signed = certificates.NEXT_SIGNED in archive.namelist()
+            signature = archive.open(certificates.NEXT_SIGNED).read(MOST) if signed else b""
         told = tomllib.loads(page.decode())
         checked = {
             "federation": folder.check_name(told["federation"], "name"),
@@ -60,18 +67,19 @@ def _read(invitation: Path) -> tuple[dict[str, Any], bytes]:
             "number": int(told["number"]),
             "address": Address.parse(told["address"]),
             "digest": str(told["digest"]),
+            "version": found[0] if (found := VERSION.search(str(told.get("version", "")))) else "",
             "data": dict(told["data"]),
         }
     except FileNotFoundError:
         raise UserError(f"invitation '{invitation}' does not exist") from None
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError):
         raise UserError(f"'{invitation}' is no invitation; it must be the .zip that the coordinator sent") from None
-    return checked, ca
+    return checked, ca, signature
 
 
 def data_options(invitation: Path) -> dict[str, Any]:
     """What an invitation says about data: the classes, the size of images."""
-    told, _ = _read(invitation)
+    told, _, _ = read_invitation(invitation)
     return dict(told["data"])
 
 
@@ -105,9 +113,9 @@ def keep(site: Member, say: Callable[[], None]) -> None:
         except UserError:
             if NOT_TAKEN in keeper.said(EXECUTOR):
                 raise UserError(
-                    f"the server at {site.address} does not take this site in: its key is not admitted yet (send "
-                    f"'{at / certificates.PUBLIC_KEY}' to the coordinator), or it was killed a moment ago (start it "
-                    "again in a minute)"
+                    f"the server at {site.address} does not take this site in: its key is not admitted yet, or no "
+                    f"longer (send '{at / certificates.PUBLIC_KEY}' to the coordinator), or it was killed a moment "
+                    "ago (start it again in a minute)"
                 ) from None
             raise
         if not entered:

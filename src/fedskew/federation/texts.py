@@ -65,6 +65,7 @@ address = "{address}"
 
 # SHA-256 of the app that the coordinator will submit; 'fedskew federation join' compares it with its own.
 digest = "{digest}"
+version = "{version}"
 
 # What data must look like.
 [data]

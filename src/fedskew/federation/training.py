@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from fedskew.federation import processes
 from fedskew.federation.folder import FEDERATION, Coordinator
 from fedskew.federation.link import Link
 from fedskew.flower import project
-from fedskew.flower.settings import rules
+from fedskew.flower.settings import RULES, rules
 
 RUNS, FLOWERS_NUMBER, REPORT = "runs", "flower_run", "report.html"
 #: seconds between two looks at the record
@@ -68,6 +69,16 @@ def _from_anywhere(config: RunConfig, weights: Path) -> RunConfig:
     return config.model_copy(update={"model": config.model.model_copy(update={"weights": str(weights.resolve())})})
 
 
+def sites_of(out: Path) -> tuple[str, ...]:
+    """The sites that a run was begun with, which it keeps; none before it has begun."""
+    path = out / RULES
+    return tuple(json.loads(path.read_text()).get("names", ())) if path.exists() else ()
+
+
+def _with_sites(config: RunConfig, clients: int) -> RunConfig:
+    return config.model_copy(update={"partition": config.partition.model_copy(update={"clients": clients})})
+
+
 class Training:
     """A run in the coordinator's folder. Its record is what the server app writes there."""
 
@@ -76,8 +87,9 @@ class Training:
             raise UserError(
                 f"--name is '{name}', and must be of letters, digits and _ . + = -, a letter or digit to begin with"
             )
-        self.office, self.config = office, config
-        self.out = office.folder / RUNS / name
+        self.office, self.out = office, office.folder / RUNS / name
+        self.sites = sites_of(self.out) or office.sites
+        self.config = _with_sites(config, len(self.sites))
         self._rules = _rules(office)
         if run_folder.holds_run(self.out):
             self._check_same()
@@ -125,8 +137,7 @@ class Training:
     def _submit(self, link: Link) -> int:
         if not any(each.node is not None for each in offices.standings(self.office, link)):
             raise UserError("no site is admitted; 'fedskew federation admit' takes a site's public key")
-        names = ",".join(self.office.sites)
-        words = {"config": configuration.dumps(self.config), "out": str(self.out), "names": names}
+        words = {"config": configuration.dumps(self.config), "out": str(self.out), "names": ",".join(self.sites)}
         project.write(self.office.folder / offices.SUBMITTED / self.out.name, self._rules | words)
         run = link.submit(self._rules | words)
         self.out.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,7 @@ from flwr.clientapp import ClientApp
 
 from fedskew.errors import UserError, required
 from fedskew.flower import executor_flwr as flower
+from fedskew.flower import project
 from fedskew.flower.executor_flwr import RAISED, Asked, Fab, Link, Node, Run, Runtime, Task
 from fedskew.flower.pace import IDLE, pause
 
@@ -59,11 +60,16 @@ def allowed(file: Path) -> set[str]:
     return found - {""}
 
 
-def check(bundle: Fab, allow: Path) -> None:
+def check(bundle: Fab, allow: Path, run: Run) -> None:
     """Refuse a bundle whose bytes are not on the list, whatever hash it is said to have."""
     digest = hashlib.sha256(bundle.content).hexdigest()
     if digest not in allowed(allow):
-        raise UserError(f"app {digest} is not on the allow-list")
+        # the bundle is not opened, so its version is what the SuperLink says
+        said = run.fab_version if re.fullmatch(r"[\w.+-]{1,40}", run.fab_version) else "unknown"
+        raise UserError(
+            f"app {digest} is not on the allow-list: it is version {said}, and here is {project.version()}. Install "
+            "the same version of both at the coordinator and at every site."
+        )
 
 
 class Site:
@@ -110,7 +116,7 @@ class Site:
         run_id = asked.head.metadata.run_id
         if run_id not in self._contexts:
             run, bundle = node.bundle(asked)
-            check(bundle, self.allow)
+            check(bundle, self.allow, run)
             state = self._states.setdefault(run.series_id, RecordDict())
             config = flower.run_config(bundle, run)
             self._contexts[run_id] = Context(run_id, node.id, self.settings, state, config, series_id=run.series_id)
@@ -216,7 +222,7 @@ def taken(task: Task, allow: Path, runs: Path) -> list[Running]:
         task.end("the coordinator runs nothing but ServerApps")
         return []
     try:
-        check(bundle, allow)
+        check(bundle, allow, run)
         if not any(_configuration(file) == run.override_config for file in runs.glob("*.toml")):
             raise UserError("its configuration is none of the coordinator's own")
         context.run_config = flower.run_config(bundle, run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ def write(folder: Path, run_config: Mapping[str, Any]) -> Path:
     beside = folder.with_name(f"{folder.name}.toml")  # Flower packs every .toml that is inside
     beside.write_text(_toml(run_config), encoding="utf-8")
     return beside
+
+
+def version() -> str:
+    """What must be the same at both ends, in words."""
+    return f"fedskew {__version__} with Flower {metadata.version('flwr')}"
 
 
 def digest() -> str:

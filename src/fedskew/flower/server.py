@@ -24,7 +24,7 @@ from fedskew.flower import sites
 from fedskew.flower.messages import pack, unpack
 from fedskew.flower.pace import pause
 from fedskew.flower.post import Post
-from fedskew.flower.settings import Rules, configured, folder, rules
+from fedskew.flower.settings import RULES, Rules, configured, folder, rules
 from fedskew.types import Broadcast, Keep, Spec, Tree
 from fedskew.work import evaluate
 from fedskew.work.gather import Gathered, ask_block, blocks
@@ -33,9 +33,9 @@ from fedskew.work.validate import Inspector
 
 log = logging.getLogger("fedskew")
 
-RUN_ID, RULES = "run_id", "rules.json"
+RUN_ID = "run_id"
 #: rules that change numbers, and not only for whom one waits
-LASTING = ("own_data", "mean", "std", "score", "max_norm")
+LASTING = ("own_data", "mean", "std", "score", "max_norm", "names")
 STAND_IN = "stand-in.safetensors"
 #: test samples of one site: sums over sites must not wrap around
 MOST_SCORED = 2**40
@@ -175,6 +175,7 @@ def _check_rules(out: Path, rules: Rules) -> None:
     """A run that goes on with other rules would be neither of the two."""
     before = json.loads((out / RULES).read_text()) if (out / RULES).exists() else {}
     for name, value in before.items():
+        value = tuple(value) if isinstance(value, list) else value
         if getattr(rules, name) != value:
             key = name.replace("_", "-")
             raise UserError(

@@ -12,6 +12,9 @@ from fedskew import config as configuration
 from fedskew.config import RunConfig
 from fedskew.errors import UserError, nearest
 
+#: a run folder's file of the rules that it keeps
+RULES = "rules.json"
+
 
 @dataclass(frozen=True)
 class Rules:

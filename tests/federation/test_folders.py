@@ -276,7 +276,7 @@ def test_a_wrong_invitation_or_unreadable_data_is_one_sentence_and_leaves_nothin
         (
             invitation(tmp_path / "digest.zip", office, digest=f'"{"0" * 64}"'),
             data,
-            "is for another version of fedskew or Flower than is installed here",
+            "is for another build of fedskew or Flower, and here is fedskew",
         ),
         (good, tmp_path / "none.csv", "none.csv"),
         (good, tmp_path / "strange.csv", "label 'owl'"),

@@ -35,7 +35,7 @@ def federation() -> None:
 @click.argument("folder", metavar="DIR", type=A_FOLDER)
 @click.option("--name", required=True, help="What the federation is called: small letters, digits, hyphens.")
 @click.option("--address", required=True, metavar="HOST:PORT", help="Where sites reach this machine.")
-@click.option("--sites", required=True, metavar="A,B,C", help="The sites' names; their order must stay.")
+@click.option("--sites", required=True, metavar="A,B,C", help="The sites' names.")
 @click.option("--classes", default="", metavar="X,Y,...", help="All classes by name.  [you write them into the file]")
 @click.option("--size", default="", help="Size of images, such as 64 or 64x48.  [as they are]")
 def init(folder: Path, name: str, address: str, sites: str, classes: str, size: str) -> None:

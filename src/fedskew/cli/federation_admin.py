@@ -86,8 +86,8 @@ def _renew_site(site: Member, invitation: Path | None) -> None:
         return
     public = renewal.renew_key(site)
     echo(f"Made a new key for site '{site.name}'; the old one is kept as 'key{renewal.OLD}'.", err=True)
-    echo("Send this line to the coordinator, who admits it with --replace:\n", err=True)
-    echo(public)
+    echo("Send this line to the coordinator, who admits it with --replace:\n", err=True, lines=True)
+    echo(public, lines=True)
     echo(f"Read its fingerprint to them on the telephone: {certificates.fingerprint(public)}", err=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from fedskew.errors import UserError
@@ -10,6 +11,7 @@ from fedskew.federation import certificates, folder, processes
 from fedskew.federation import office as offices
 from fedskew.federation import site as sites
 from fedskew.federation.folder import Coordinator, Member
+from fedskew.flower.request_log import RequestLog
 
 OLD = ".old"
 
@@ -47,11 +49,19 @@ def renew_key(site: Member) -> str:
     The process that is up goes on with the old key until the coordinator lets that in no more, and then begins again
     with the new one.
     """
-    at = site.folder
-    for name in (certificates.KEY, certificates.PUBLIC_KEY):
-        os.replace(at / name, at / f"{name}{OLD}")
-    certificates.make_site_key(at, site.name)
-    return (at / certificates.PUBLIC_KEY).read_text()
+    RequestLog(site.folder).rekey(lambda: _replace_key(site))
+    return (site.folder / certificates.PUBLIC_KEY).read_text()
+
+
+def _replace_key(site: Member) -> None:
+    """There is a key at every moment."""
+    names = (certificates.KEY, certificates.PUBLIC_KEY)
+    with tempfile.TemporaryDirectory(dir=site.folder) as made:
+        certificates.make_site_key(Path(made), site.name)
+        for name in names:
+            certificates.write_private(site.folder / f"{name}{OLD}", (site.folder / name).read_bytes())
+        for name in names:
+            os.replace(Path(made) / name, site.folder / name)
 
 
 def take_authorities(site: Member, invitation: Path) -> int:

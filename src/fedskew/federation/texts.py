@@ -14,7 +14,7 @@ address = "{address}"
 # Where the server listens: an address of this machine; "0.0.0.0" is all of them (behind a router, say).
 listen = "{listen}"
 
-# The sites, in an order that must stay: a site's place in it is its number, from 0. New ones come last.
+# The sites. Add one here, and 'start' makes its invitation; 'fedskew federation remove' takes one out.
 sites = [{sites}]
 
 [rules]

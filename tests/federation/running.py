@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +51,8 @@ def together(command: str, folders: list[Path]) -> list[str]:
 
 
 @contextmanager
-def running(folder: Path, **rules: object) -> Iterator[Federation]:
-    """A coordinator and three sites that are up, with some lines of `federation.toml` changed; all end at the end."""
+def running(folder: Path, training: Sequence[str], **rules: object) -> Iterator[Federation]:
+    """A coordinator and three sites that approved fedavg and are up, with other rules; all end at the end."""
     found = Federation(folder.resolve(), f"127.0.0.1:{free_port()}")
     made.office(found.office, found.address)
     path = found.office / "federation.toml"
@@ -60,6 +60,7 @@ def running(folder: Path, **rules: object) -> Iterator[Federation]:
     path.write_text("\n".join(f"{a}{b}{rules.get(a, c)}" for a, b, c in lines) + "\n")
     for name, member in zip(made.SITES, found.members, strict=True):
         made.site(member, found.office, name)
+        made.approve(member, "fedavg", *training)
         succeed("federation", "admit", found.office, name, member / "key.pub")
     try:
         together("start", [found.office])

@@ -20,6 +20,7 @@ from tests.flower.processes import rounds, server_process, wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 DEADLINE = 15
+TRAINING = ("--rounds", "8", "--batch", "8", "--lr", "0.1")
 
 
 def kill(folder: Path) -> None:
@@ -35,9 +36,9 @@ def comes_back(folder: Path) -> bool:
 
 
 def test_a_dead_site_costs_one_deadline_and_then_nothing(tmp_path: Path) -> None:
-    with running(tmp_path, deadline=DEADLINE) as federation:
+    with running(tmp_path, TRAINING, deadline=DEADLINE) as federation:
         out = federation.office / "runs" / "fedavg-seed0"
-        words = ["federation", "run", str(federation.office), "fedavg", "--rounds", "8", "--batch", "8", "--lr", "0.1"]
+        words = ["federation", "run", str(federation.office), "fedavg", *TRAINING]
         run = subprocess.Popen([sys.executable, "-m", "fedskew", *words], stderr=subprocess.PIPE, text=True)
         wait_for(lambda: rounds(out) >= 2, look=0.02)
         kill(federation.member("east"))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import record
+from fedskew import run_lock
 from fedskew.errors import UserError
 from fedskew.federation import backups, certificates, folder, renewal, training
 from fedskew.federation import office as offices
@@ -150,6 +150,7 @@ def test_a_site_takes_no_authority_that_its_own_did_not_sign(office: Path, north
 def test_a_sites_new_key_is_admitted_in_place_of_the_old_one(office: Path, north: Path) -> None:
     old = (north / "key.pub").read_text()
     (north / "memory" / "kept").write_text("precious")
+    made.approve(north)
     public = succeed("federation", "renew", north).strip()
     assert public == (north / "key.pub").read_text().strip() != old.strip()
     assert (north / "key.old.pub").exists() is False and (north / "key.pub.old").read_text() == old
@@ -158,6 +159,8 @@ def test_a_sites_new_key_is_admitted_in_place_of_the_old_one(office: Path, north
     succeed("federation", "admit", office, "north", north / "key.pub", "--replace")
     assert (office / "keys" / "north.pub").read_text().strip() == public
     assert (north / "memory" / "kept").read_text() == "precious"
+    assert "The chain holds" in succeed("federation", "log", north)
+    assert [each["state"] for each in json.loads(succeed("federation", "approve", north, "--json"))] == ["in force"]
 
 
 def test_options_of_the_other_end_are_one_sentence(office: Path, north: Path) -> None:
@@ -226,12 +229,10 @@ def test_a_folder_is_restored_as_it_was_for_its_owner_alone(office: Path, north:
 
 
 def test_a_folder_in_which_a_run_is_going_is_not_copied(office: Path, tmp_path: Path) -> None:
-    (office / "runs" / "a").mkdir(parents=True)
-    writer = record.Writer.create(office / "runs" / "a" / record.NAME, {})
-    said = complaint("federation", "backup", office, tmp_path / "x.tar.gz")
-    assert "run 'a' is going on. Wait until it has ended, or stop it" in said
+    with run_lock.held(office / "runs" / "a"):
+        said = complaint("federation", "backup", office, tmp_path / "x.tar.gz")
+        assert "run 'a' is going on. Wait until it has ended, or stop it" in said
     assert not (tmp_path / "x.tar.gz").exists()
-    writer.close()
     succeed("federation", "backup", office, tmp_path / "x.tar.gz")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,16 +13,17 @@ import pytest
 from fedskew import record
 from fedskew.federation import processes
 from tests.commands import fedskew, succeed
-from tests.federation.running import Federation, running, together
+from tests.federation.running import running, together
 from tests.flower.processes import rounds, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROUNDS = 40
+TRAINING = ("--rounds", str(ROUNDS), "--batch", "8", "--lr", "0.1")
 
 
 def started(office: Path) -> subprocess.Popen[bytes]:
-    words = ["federation", "run", str(office), "fedavg", "--rounds", str(ROUNDS), "--batch", "8", "--lr", "0.1"]
+    words = ["federation", "run", str(office), "fedavg", *TRAINING]
     return subprocess.Popen([sys.executable, "-m", "fedskew", *words])
 
 
@@ -29,16 +31,14 @@ def last(out: Path) -> dict[str, Any]:
     return record.read(out).rounds[-1]
 
 
-def connected(federation: Federation, office: Path, *sites: str) -> bool:
-    import json
-
+def connected(office: Path, *sites: str) -> bool:
     told = fedskew("federation", "status", office, "--json")
     here = {each["site"] for each in json.loads(told.stdout)["sites"] if each["connected"]} if told.stdout else set()
     return here >= set(sites)
 
 
 def test_a_run_goes_on_through_a_new_key_a_removal_new_certificates_and_a_restored_copy(tmp_path: Path) -> None:
-    with running(tmp_path, deadline=60) as federation:
+    with running(tmp_path, TRAINING, deadline=60) as federation:
         office, north = federation.office, federation.member("north")
         out = office / "runs" / "fedavg-seed0"
         run = started(office)
@@ -76,7 +76,7 @@ def test_a_run_goes_on_through_a_new_key_a_removal_new_certificates_and_a_restor
         succeed("federation", "restore", copy, again)
         try:
             together("start", [again])
-            wait_for(lambda: connected(federation, again, "north", "east"), look=2)
+            wait_for(lambda: connected(again, "north", "east"), look=2)
             assert started(again).wait(900) == 0
         finally:
             processes.end_everything(again)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
 
 from fedskew import config as configuration
@@ -194,6 +194,16 @@ def test_why_a_site_takes_no_part_is_in_the_record(tmp_path: Path) -> None:
     (tmp_path / "east.csv").write_text("x,label\n" + "".join(f"{n},benign\n{-n},malignant\n" for n in range(20)))
     for line in run(tmp_path, grid, config, names=NAMES).rounds:
         assert line["lost"][2].startswith("takes no part: its data is Kind(classes=2, shape=(1,)")
+
+
+def test_a_run_whose_sites_mostly_take_no_part_ends_with_their_reasons(tmp_path: Path) -> None:
+    """As where the coordinator has another version than two of three sites."""
+    config = config_of(1)
+    grid = Named(sites(tmp_path, config))
+    for number in (100, 102):
+        grid.nodes[number] = lambda message: Message(Error(7, "the site refused: it is version 2"), reply_to=message)
+    with pytest.raises(UserError, match=r"1 of 3 sites .* 2 must \(site 0: takes no part: .* it is version 2; site 2"):
+        run(tmp_path, grid, config, names=NAMES)
 
 
 @pytest.mark.parametrize("text", ["north,,east", "north,north"])

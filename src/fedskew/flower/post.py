@@ -129,6 +129,7 @@ class Post:
                     log.warning("a reply to no letter of ours is passed over")
                     continue
                 client = on_the_way.pop(identity)
+                self._silent.discard(client)
                 if not reply.has_error():
                     self._open(heard, client, reply.content, read)
                 elif reply.error.code in GONE:
@@ -225,6 +226,9 @@ class Post:
         self._claims = {
             node: reply for node, reply in self._claims.items() if node in here and self._waits(node, reply)
         }
+        refused = {client: why for client in range(self.clients) if (why := self._refusal(client))}
+        if refused:  # to wait for the others may be to wait for ever
+            self.check_quorum(self.clients - len(refused), self.clients, refused)
 
     def _waits(self, node: Node, reply: Message) -> bool:
         """Whether a node must wait for its place, because another one, perhaps its dead former self, still has it."""

@@ -78,7 +78,7 @@ class Federated:
         everybody = range(self.site.plan.task.clients)
         heard = self.post.exchange("evaluate", everybody, lambda _: question, self._read_scores)
         if not heard.lost:
-            self._scoring = time.monotonic() - began
+            self._scoring = max(self._scoring, time.monotonic() - began)
         answers = {client: heard.answers[client] for client in sorted(heard.answers)}
         told: dict[str, Any] = {
             "scored_by": "clients",

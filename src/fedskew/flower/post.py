@@ -139,7 +139,7 @@ class Post:
                     heard.lost[client] = f"error at the site: {_brief(reply.error.reason)}"
             open_ = waiting()
             if open_ and len(heard.answers) >= need and (late or not any(map(self._may_answer, open_))):
-                heard.lost |= {client: self._why(client, within if client in sent_to else None) for client in open_}
+                heard.lost |= {client: self._why(client, within) for client in open_}
                 self._silent |= set(open_)
                 self._overdue |= on_the_way
             elif open_:
@@ -160,16 +160,21 @@ class Post:
         """Whether a client is there and owes nothing, or may be there in a moment."""
         if client in self._silent or self._refusal(client):
             return False
-        coming = any(asked and self._places.get(node[0], client) == client for node, asked in self._asked.items())
-        return client in self._clients or coming or time.monotonic() - self._seen[client] < GRACE
+        return self._is_here(client) or time.monotonic() - self._seen[client] < GRACE
 
-    def _why(self, client: int, waited: float | None) -> str:
+    def _is_here(self, client: int) -> bool:
+        """Whether it is connected, or a node is that has not said yet who it is, and may be this one."""
+        unknown = (node for node, asked in self._asked.items() if asked)
+        return client in self._clients or any(self._places.get(node[0], client) == client for node in unknown)
+
+    def _why(self, client: int, waited: float) -> str:
         """Why there is no answer, where nobody waits any longer."""
         if refusal := self._refusal(client):
             return refusal
-        if client not in self._clients:
+        if not self._is_here(client):
             return NOT_CONNECTED
-        return "no reply yet to an earlier request" if waited is None else f"no reply within {waited:.3g} s"
+        owes = client in self._silent
+        return "no reply yet to an earlier request" if owes else f"no reply within {waited:.3g} s"
 
     def _refusal(self, client: int) -> str:
         """Why the node that is this client takes no part, as far as that is known."""

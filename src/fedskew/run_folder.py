@@ -89,10 +89,14 @@ def load_config(folder: Path) -> RunConfig:
     check_holds_run(folder)
     path, before = folder / CONFIG, _record_of(folder)
     config = configuration.load(path)
-    if not path.read_bytes().strip():
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"config file '{path}' cannot be read: {error.strerror}") from None
+    if not text.strip():
         raise UserError(f"'{path}' is empty; copy the configuration there again, or begin the run anew")
     if not before.header:  # nothing to compare it with but its own checksum
-        if not _is_as_written(path):
+        if not _is_as_written(text):
             raise UserError(f"'{path}' was changed since the run was begun; undo that, or begin a new run")
         return config
     return _as_recorded(folder, config, before)
@@ -164,8 +168,8 @@ def keep(folder: Path | None, config: RunConfig) -> None:
             write(folder / CONFIG, f"{text}{_CHECKSUM}{zlib.crc32(text.encode()):08x}\n")
 
 
-def _is_as_written(path: Path) -> bool:
-    text, _, checksum = path.read_text(encoding="utf-8").rpartition(_CHECKSUM)
+def _is_as_written(content: str) -> bool:
+    text, _, checksum = content.rpartition(_CHECKSUM)
     return checksum == f"{zlib.crc32(text.encode()):08x}\n"
 
 

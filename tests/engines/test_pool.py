@@ -154,8 +154,16 @@ def _state(process: str) -> str:
 
 
 def workers() -> set[int]:
-    """The processes below this one."""
-    return {int(c) for t in Path("/proc/self/task").glob("*/children") for c in t.read_text().split()}
+    """The forks of this process; what other tests may have left running, such as a resource tracker, is none."""
+    below = {int(c) for t in Path("/proc/self/task").glob("*/children") for c in t.read_text().split()}
+    return {process for process in below if _command(process) == _command("self")}
+
+
+def _command(process: int | str) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return b""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,7 @@ LIMITS = {
     "stderr closed": "|2>&-",
 }
 GOOD = ("same bits", "resumed", "refused")
-BAD = ("lost", "traceback", "hang")
+BAD = ("lost", "traceback", "hang", "unnamed")
 NOT_REACHED = "not reached"
 #: how a reader says that a file is not whole
 _NOTES = ("malformed at line", "in the middle of line")
@@ -250,6 +250,7 @@ def _pair(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tuple
     subject, draw = reference.subject, random.Random(trial.seed)
     commands = {
         "two resumes": [subject.resume(run)] * 2,
+        "two short resumes": [subject.resume(run)] * 2,
         "three resumes": [subject.resume(run)] * 3,
         "resume, run --force": [subject.resume(run), [*subject.run(run), "--force"]],
         "two runs": [subject.run(run)] * 2,
@@ -274,11 +275,13 @@ def _pair(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tuple
     for each in ended:
         if each is first:
             continue
+        if each.code == 0 and not subject.long:  # it waited for the lock, and found the run finished
+            return "same bits", ""
         if each.code == 0:
             late = each.begun > first.ended  # on a busy machine the other may begin after the end
             return (NOT_REACHED, "") if late else ("lost", f"{len(winners)} processes trained in one folder")
         if trial.fault != "two runs" and str(first.pid) not in (each.sentence or ""):
-            return "lost", f"the sentence does not name process {first.pid}: {each.sentence}"
+            return "unnamed", f"the sentence does not name process {first.pid}: {each.sentence}"
     return "refused", ""
 
 
@@ -290,8 +293,12 @@ def _damage(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tup
     files = (path for path in run.rglob("*") if path.is_file() and path.stat().st_size)
     path = draw.choice(sorted(path for path in files if subject.kind(path.relative_to(run)) == trial.stage))
     content = bytearray(path.read_bytes())
-    where = draw.randrange(len(content))
-    change = draw.choice((1 << draw.randrange(8), draw.randrange(1, 256)))
+    digits = [where for where, byte in enumerate(content) if byte in b"0123456789"]
+    if path.suffix in (".json", ".jsonl", ".toml") and digits and draw.random() < 0.5:
+        where = draw.choice(digits)  # another number, which no parser can find
+        change = content[where] ^ ord(draw.choice([each for each in "0123456789" if ord(each) != content[where]]))
+    else:
+        where, change = draw.randrange(len(content)), draw.choice((1 << draw.randrange(8), draw.randrange(1, 256)))
     content[where] ^= change
     path.write_bytes(content)
     note = f"{path.relative_to(run)}, byte {where} of {len(content)} ^ {change:#04x}"

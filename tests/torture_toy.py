@@ -77,7 +77,7 @@ def _record(folder: Path, rounds: int, total: int, wrong: str) -> None:
 
 
 def _write(path: Path, data: bytes, wrong: str) -> None:
-    draft = path if wrong == "in_place" else path.with_suffix(".tmp")
+    draft = path if wrong == "in_place" else path.with_suffix(f".{os.getpid()}.tmp")
     with draft.open("wb") as file:
         file.write(data)
         file.flush()
@@ -106,7 +106,7 @@ def numbers(folder: Path) -> Any:
 
 
 def kind(path: Path) -> str:
-    return {"record.jsonl": "record", "record.tmp": "record", "state.json": "state"}.get(path.name, "folder")
+    return {"record": "record", "state": "state"}.get(path.name.partition(".")[0], "folder")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def test_a_safe_program_is_called_safe() -> None:
 @pytest.mark.parametrize(
     ("name", "share", "only", "result"),
     [
-        ("in_place", 0.3, "kill", "lost"),
-        ("unsynced", 0.3, "power cut", "lost"),
+        ("in_place", 1.0, "kill", "lost"),
+        ("unsynced", 1.0, "power cut", "lost"),
         ("unlocked", 0.05, "two resumes", "lost"),
         ("unchecked", 0.4, "damaged", "lost"),
         ("rude", 0.1, "EIO", "traceback"),

@@ -72,8 +72,8 @@ DAMAGES = {"manifest": 220, "config": 200, "record": 220, "weights": 160, "state
 PAIRS = {"two resumes": 100, "two short resumes": 100, "three resumes": 20, "resume, run --force": 20, "two runs": 20}
 #: share of the trials in the quick form
 QUICK = 1 / 16
-#: numbers that no two runs share: when, where and how quickly
-_PASSING = {"seconds", "started", "command", "crc32", "engine", "hardware"}
+#: what no two runs need to share: when, where, how quickly, and from which checkout, which may move meanwhile
+_PASSING = {"seconds", "started", "command", "crc32", "engine", "hardware", "commit"}
 
 
 def fedskew(arguments: list[str]) -> None:

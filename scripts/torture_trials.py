@@ -134,6 +134,10 @@ class Reference:
                 assert ended.code == 0 and not _noted(ended), f"{kind} of {subject.name}: {ended.last_words}"
         return made
 
+    def difference(self, run: Path) -> str:
+        """Where the numbers of a run first differ from those of the uninterrupted one; empty if they do not."""
+        return _difference(self.numbers, self.subject.numbers(run))
+
     def read(self, kind: str, run: Path, scratch: Path) -> tuple[Ended, Any]:
         """How the reader of a kind of file ended, and what it told."""
         ended = Child(self.subject.main, self.subject.readers[kind](run), scratch).wait(PATIENCE)
@@ -213,8 +217,8 @@ def _fault(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tupl
     if not struck and ended.code == 0:
         return NOT_REACHED, ""
     if ended.code == 0:
-        same = subject.numbers(run) == reference.numbers
-        return ("same bits", "") if same else ("lost", "exit code 0 with other numbers")
+        other = reference.difference(run)
+        return ("lost", f"exit code 0 with other numbers: {other}") if other else ("same bits", "")
     if wrong := _wrong(ended):
         return wrong
     trained = _has_rounds(run)
@@ -240,8 +244,8 @@ def _recover(reference: Reference, scratch: Path, run: Path, trained: bool) -> t
     if ended.sentence and not trained:
         ended = Child(subject.main, [*subject.run(run), "--force"], scratch / "anew").wait(PATIENCE)
     if ended.code == 0:
-        same = subject.numbers(run) == reference.numbers
-        return ("resumed", "") if same else ("lost", "resumed to other numbers")
+        other = reference.difference(run)
+        return ("lost", f"resumed to other numbers: {other}") if other else ("resumed", "")
     return _wrong(ended) or ("lost", f"{again[0]}: {ended.last_words}")
 
 
@@ -266,8 +270,8 @@ def _pair(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tuple
     for each in ended:
         if each.code != 0 and (wrong := _wrong(each)):
             return wrong
-    if subject.numbers(run) != reference.numbers:
-        return "lost", "other numbers: " + "; ".join(each.last_words for each in ended)
+    if other := reference.difference(run):
+        return "lost", f"other numbers: {other}; " + "; ".join(each.last_words for each in ended)
     winners = [each for each in ended if each.code == 0]
     first = min(winners, key=lambda each: each.ended, default=None)
     if first is None:
@@ -313,14 +317,26 @@ def _damage(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tup
     before = _digests(run)
     ended = Child(subject.main, subject.resume(run), scratch / "resume").wait(PATIENCE)
     if ended.code == 0:
-        if subject.numbers(run) != reference.numbers:
-            return "lost", f"{note}; resumed to other numbers"
+        if other := reference.difference(run):
+            return "lost", f"{note}; resumed to other numbers: {other}"
         return "refused" if detected else "same bits", ""
     if wrong := _wrong(ended):
         return wrong[0], f"{note}; resume: {wrong[1]}"
     if _digests(run) != before:
         return "lost", f"{note}; refused, and files changed: {ended.sentence}"
     return "refused", ""
+
+
+def _difference(one: Any, other: Any, path: str = "") -> str:
+    if one == other:
+        return ""
+    if isinstance(one, dict) and isinstance(other, dict):
+        pairs = [(key, one.get(key), other.get(key)) for key in one | other]
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        pairs = [(str(index), *both) for index, both in enumerate(zip(one, other, strict=True))]
+    else:
+        return f"{path} is {str(other)[:60]} instead of {str(one)[:60]}"
+    return next(found for key, *both in pairs if (found := _difference(*both, f"{path}/{key}")))
 
 
 def _noted(ended: Ended) -> bool:

@@ -268,6 +268,7 @@ Made on {date} at commit {commit}: {machine}.
 def torture(asked: argparse.Namespace, subjects: Sequence[Subject]) -> int:
     """Make the references, do the trials, print the summary; 1 if anything is not as promised."""
     began = time.monotonic()
+    heading = None if asked.markdown is None else origin()  # now: the checkout may move meanwhile
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None, prefix="torture-") as name:
         folders = [Path(tempfile.mkdtemp(dir=name)) for _ in subjects]
@@ -279,23 +280,23 @@ def torture(asked: argparse.Namespace, subjects: Sequence[Subject]) -> int:
         outcomes = list(carry_out(trials, asked.lanes))
     text = summary(outcomes, time.monotonic() - began)
     print(text)
-    if asked.markdown is not None:
-        asked.markdown.write_text(page(text, asked.markdown))
+    if heading is not None:
+        asked.markdown.write_text(PAGE.format(summary=text, patience=PATIENCE, **heading))
     return int(any(each.result in BAD for each in outcomes))
 
 
-def page(text: str, path: Path) -> str:
+def origin() -> dict[str, str]:
+    """With what, when and on what the page is made."""
     from fedskew.evidence import versions
 
-    made, cores = versions(), f"{os.cpu_count()} cores"
-    return PAGE.format(
-        command=shlex.join(["python", *sys.orig_argv[1:]]),
-        patience=PATIENCE,
-        summary=text,
-        date=time.strftime("%Y-%m-%d", time.gmtime()),
-        commit=made["commit"][:12],
-        machine=f"{cores}, {platform.system()} {platform.machine()}, Python {made['python']}, torch {made['torch']}",
-    )
+    made = versions()
+    system = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+    return {
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": str(made["commit"])[:12],
+        "machine": f"{system}, Python {made['python']}, torch {made['torch']}",
+    }
 
 
 def warm_up() -> None:

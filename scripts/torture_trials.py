@@ -336,7 +336,7 @@ def _difference(one: Any, other: Any, path: str = "") -> str:
         pairs = [(str(index), *both) for index, both in enumerate(zip(one, other, strict=True))]
     else:
         return f"{path} is {str(other)[:60]} instead of {str(one)[:60]}"
-    return next(found for key, *both in pairs if (found := _difference(*both, f"{path}/{key}")))
+    return next((found for key, *both in pairs if (found := _difference(*both, f"{path}/{key}"))), f"{path} differs")
 
 
 def _noted(ended: Ended) -> bool:

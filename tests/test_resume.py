@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fedskew
 from fedskew import atomic_io, experiment, record, run_folder, run_lock, sweep
 from fedskew.errors import UserError
+from fedskew.methods import registry
 from fedskew.models import weights
+from fedskew.work import checkpoint
 from fedskew.work.checkpoint import MANIFEST
 from tests.contract import harness
 
@@ -325,3 +331,103 @@ def test_the_final_weights_are_read_only_if_they_are_as_written(tmp_path: Path) 
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         with pytest.raises(UserError, match=r"was changed after the run wrote it|is damaged"):
             weights.read(tmp_path / "run")
+
+
+# ---- what reviewers broke -------------------------------------------------------------------------------------------
+
+
+def test_a_folder_removed_during_preparation_ends_the_run(tmp_path: Path) -> None:
+    class Removing(torch.nn.Flatten):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+            return super().forward(x)
+
+    module = torch.nn.Sequential(Removing(), torch.nn.Linear(64, 10))
+    with pytest.raises(UserError, match="was removed while the run was being prepared"):
+        experiment.run(
+            harness.config(), tmp_path / "run", given=experiment.Given(source=harness.digits(), module=module)
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_rounds_typed_as_advised_are_taken(tmp_path: Path) -> None:
+    harness.finish(harness.config("scaffold", rounds=ROUNDS), out=tmp_path / "run")
+    edit(tmp_path / "run", "rounds", "6")
+    with pytest.raises(UserError, match=r"type: fedskew resume .* --rounds 6"):
+        resumed(tmp_path / "run")
+    assert resumed(tmp_path / "run", rounds=6) == whole(rounds=6)
+
+
+def test_rounds_may_be_added_before_the_first_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half(tmp_path / "run", settings=["partition.min_size=5", "checkpoint.every=3"])
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment.recording.evidence, "line", killed)
+        with pytest.raises(Killed):
+            resumed(tmp_path / "run", rounds=6)
+    assert resumed(tmp_path / "run") == whole(rounds=6)
+
+
+def test_a_file_system_that_cannot_sync_folders_holds_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def refused(descriptor: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).is_dir():
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refused)
+    half(tmp_path / "run")
+    assert resumed(tmp_path / "run") == whole()
+
+
+def test_a_comparison_goes_on_past_runs_that_left_no_checkpoint(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "data": harness.digits(),
+        "rounds": 2,
+        "clients": 4,
+        "partition": "iid",
+        "engine": "inline",
+    }
+    options |= {"model": "tiny", "settings": ["checkpoint.every=0"], "out": tmp_path}
+    done = fedskew.compare(["fedavg", "fedprox"], **options)
+    shutil.rmtree(tmp_path / "fedprox-seed0")
+    again = fedskew.compare(["fedavg", "fedprox"], resume=True, **options)
+    assert [row["best"] for row in again.table()] == [row["best"] for row in done.table()]
+
+
+def test_extensions_leave_no_file_behind_that_nobody_names(tmp_path: Path) -> None:
+    harness.finish(harness.config("scaffold", rounds=2), out=tmp_path / "run")
+    resumed(tmp_path / "run", rounds=3)
+    folder = tmp_path / "run" / "checkpoint"
+    named = set().union(*(checkpoint.read(path).files for path in checkpoint.manifests(folder)))
+    assert {path.name for path in folder.glob("*.safetensors")} == named
+
+
+def test_a_checkpoint_of_an_earlier_version_is_not_called_damaged(tmp_path: Path) -> None:
+    half(tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoint"
+    for path in checkpoint.manifests(folder)[1:]:
+        path.unlink()
+    earlier = {"state": "state-1.safetensors", "keeps": {}, "serial": 1, "record_bytes": 3, "notes": {"seconds": 1.0}}
+    (folder / MANIFEST).write_text(json.dumps(earlier))
+    with pytest.raises(UserError, match="is of an earlier version of fedskew; finish the run with that one"):
+        resumed(tmp_path / "run")
+
+
+def test_a_method_handed_over_may_be_given_more_rounds(tmp_path: Path) -> None:
+    method = replace(registry.build("fedavg"), expression="mine")
+    options: dict[str, Any] = {"data": harness.digits(), "clients": 4, "partition": "iid", "engine": "inline"}
+    fedskew.run(method, model="tiny", rounds=2, out=tmp_path / "run", **options)
+    longer = fedskew.resume(tmp_path / "run", method=method, data=harness.digits(), rounds=3)
+    assert longer.end["rounds"] == 3
+    assert fedskew.verify(tmp_path / "run", method=method, data=harness.digits()).difference is None
+
+
+def test_a_folder_may_be_called_nan(tmp_path: Path) -> None:
+    path = tmp_path / record.NAME
+    record.Writer.create(path, {"command": ["nan", "inf"], "versions": {}}).close()
+    assert record.read(path).header["command"] == ["nan", "inf"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ OPTIONS: dict[str, Any] = {"clients": 5, "rounds": 4, "epochs": 1, "model": "tin
 
 
 def trained(folder: Path, method: str = "scaffold", keep: int = 1, **options: Any) -> Path:
-    fedskew.run(method, out=folder, settings=[f"checkpoint.keep={keep}"], **(OPTIONS | options))
+    settings = [f"checkpoint.keep={keep}", *options.pop("settings", ())]
+    fedskew.run(method, out=folder, settings=settings, **(OPTIONS | options))
     return folder
 
 
@@ -104,3 +106,60 @@ def test_what_cannot_be_verified_is_said(tmp_path: Path) -> None:
     (folder / record.NAME).write_bytes(b"".join(content[:-1]))
     with pytest.raises(UserError, match="has not ended; type: fedskew resume"):
         fedskew.verify(folder)
+
+
+def test_a_run_that_was_made_longer_is_confirmed(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", "fedavg", keep=0, settings=["evaluate.every=3"])
+    fedskew.resume(folder, rounds=5)
+    assert fedskew.verify(folder).difference is None
+
+
+def resealed(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    lines = path.read_bytes().splitlines()
+    line = json.loads(lines[0])
+    line.pop("crc32")
+    lines[0] = atomic_io.seal(json.dumps(change(line), separators=(",", ":")))
+    path.write_bytes(b"\n".join(lines) + (b"\n" if path.name == record.NAME else b""))
+
+
+def test_what_was_left_out_or_added_is_named(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", keep=0)
+    whole = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def difference() -> str:
+        found = fedskew.verify(folder).difference
+        for path, content in whole.items():
+            path.write_bytes(content)
+        return str(found)
+
+    resealed(
+        folder / "checkpoint" / "manifest.json",
+        lambda m: m | {"keeps": {c: f for c, f in m["keeps"].items() if c != "0"}},
+    )
+    assert "round 4: client 0 keeps something in only one" in difference()
+    resealed(folder / record.NAME, lambda header: header | {"card": "another"})
+    assert difference().startswith("header: 'card' is another in the record")
+    (folder / "weights.safetensors").unlink()
+    assert difference() == "weights.safetensors is missing"
+    *lines, end = (folder / record.NAME).read_bytes().splitlines(keepends=True)
+    door = atomic_io.seal(json.dumps({"kind": "door", "round": 4, "part": "Detect"})) + b"\n"
+    (folder / record.NAME).write_bytes(b"".join([*lines, door, end]))
+    assert "is 4 in the record, and missing when computed again" in difference()
+
+
+def test_another_network_is_not_taken_for_a_false_record(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    fedskew.run("fedavg", out=tmp_path / "run", **(OPTIONS | {"model": module}))
+    with pytest.raises(UserError, match="the network is not that which the run"):
+        fedskew.verify(tmp_path / "run")
+    assert fedskew.verify(tmp_path / "run", model=module).difference is None
+
+
+def test_verification_writes_nothing(tmp_path: Path) -> None:
+    noisy = {"noise": "h_idn:0.4", "settings": ["noise.annotator.epochs=1"]}
+    folder = trained(tmp_path / "run", "fedavg", 0, **noisy)
+    (labels,) = folder.glob("soft-labels-*")
+    labels.unlink()
+    before = sorted(path.name for path in folder.iterdir())
+    assert fedskew.verify(folder).difference is None
+    assert sorted(path.name for path in folder.iterdir()) == before

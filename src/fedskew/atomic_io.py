@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from pathlib import Path
 
 _CHECKSUM = b',"crc32":"%08x"}'
+#: what network and shared file systems answer that cannot sync a folder
+_CANNOT_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES)
 _LENGTH = len(_CHECKSUM % 0)
 
 
@@ -29,11 +32,15 @@ def sync_folder(folder: Path) -> None:
     """Put the names in a folder on the disk: until then a crash may undo a rename and keep a later removal."""
     if os.name == "nt":  # which has no such call
         return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
 
 
 def seal(text: str) -> bytes:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from statistics import fmean
@@ -152,10 +153,13 @@ def door(event: Opened) -> dict[str, Any]:
     return fields | ({"lost": event.lost} if event.lost else {})
 
 
-def line(config: RunConfig, site: Site, engine: Engine, event: Done) -> dict[str, Any]:
-    """One round: what was asked and answered, what it cost, how good the model is now."""
+def line(config: RunConfig, site: Site, engine: Engine, event: Done, lengths: Collection[int] = ()) -> dict[str, Any]:
+    """One round: what was asked and answered, what it cost, how good the model is now.
+
+    The last round is always scored, and so are those that once were the last: `lengths` of a run that was made longer.
+    """
     updates = event.gathered.updates
-    last = event.counted and event.state.round.counted == site.plan.rounds
+    last = event.counted and event.state.round.counted in {site.plan.rounds, *lengths}
     optimiser = site.plan.stage(event.round).optimiser
     fields: dict[str, Any] = {
         "round": event.round.index,

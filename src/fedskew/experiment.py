@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from fedskew import config as configuration
-from fedskew import consent, evidence, recording, resolve, run_folder, run_lock
+from fedskew import consent, evidence, record, recording, resolve, run_folder, run_lock
 from fedskew.config import RunConfig
 from fedskew.data import augment, shards, sources
 from fedskew.data import partition as partitions
@@ -40,6 +40,9 @@ from fedskew.work.loop import Engine
 from fedskew.work.mislabel import mislabel
 from fedskew.work.site import Site, one_thread
 from fedskew.work.store import Store
+
+#: Settings of the engine that leave the result as it is, so that a run may go on with others.
+_WHO_COMPUTES = ("name", "workers", "address", "device")
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,7 @@ def resume(folder: Path, *, given: Given = NOTHING, progress: Progress | None = 
     """Go on with a run that was interrupted, to the same bits; `now` is what `begun` takes."""
     run_folder.check_holds_run(folder)
     with run_lock.held(folder):
-        config = begun(folder, **now)
+        config = begun(folder, method=given.method, **now)
         run_folder.check_kept(folder, config, checkpoint.exists(folder / CHECKPOINT))
         with run_folder.writing(folder):
             (folder / CHECKPOINT).mkdir(exist_ok=True)
@@ -183,15 +186,16 @@ def begun(
     data_dir: str | Path | None = None,
     workers: int | None = None,
     allow_code: consent.Consent = False,
+    method: Method | None = None,
 ) -> RunConfig:
     """The configuration of the run in a folder: perhaps for more rounds, data that are elsewhere now, other workers."""
-    config = run_folder.load_config(folder)
+    config = run_folder.load_config(folder, rounds)
     consent.check(config, folder / run_folder.CONFIG, allow_code)
     rounds = config.rounds if rounds is None else rounds
     if rounds < config.rounds:
         raise UserError(f"rounds is {rounds}, but the run in '{folder}' was made for {config.rounds}; give more")
     if rounds > config.rounds:
-        _check_unpaced(registry.build(config.method), config.rounds)
+        _check_unpaced(method or registry.build(config.method), config.rounds)
     values = config.model_dump() | {"rounds": rounds}
     values["data"]["dir"] = resolve.data_now(config.data) if data_dir is None else str(data_dir)
     values["engine"]["workers"] = config.engine.workers if workers is None else workers
@@ -205,6 +209,31 @@ def _check_unpaced(method: Method, rounds: int) -> None:
                 f"method '{method.expression}' was run for {rounds} rounds, and {part.name} goes by that number: more "
                 "rounds would be another run; begin a new one"
             )
+
+
+def holds(folder: Path, config: RunConfig) -> bool:
+    """Whether the folder has this run, begun at least; one with other options is refused."""
+    if not (folder / run_folder.CONFIG).exists():
+        return False
+    before = begun(folder, allow_code=True)  # which is only compared
+    engine = before.engine.model_copy(update={key: getattr(config.engine, key) for key in _WHO_COMPUTES})
+    moved = {"dir": config.data.dir} if before.data.is_gone else {}
+    if before.model_copy(update={"engine": engine, "data": before.data.model_copy(update=moved)}) != config:
+        raise UserError(f"the run in '{folder}' was begun with other options; give the same ones, or another --out")
+    return True
+
+
+def continued(config: RunConfig, folder: Path | None, *, given: Given, progress: Progress | None) -> Result:
+    """Go on with the run in the folder, or begin it."""
+    if folder is None or not holds(folder, config):
+        return run(config, folder, given=given, progress=progress)
+    if not checkpoint.exists(folder / CHECKPOINT) and (folder / record.NAME).exists():
+        before = record.read(folder)
+        if before.end is not None and before.note is None:  # finished, and it left nothing to go on from
+            return Result(config, before.header, before.rounds, before.end, None, folder, before.doors)
+    now = {"data_dir": config.data.dir, "workers": config.engine.workers}
+    agreed = consent.code_in(config).values()
+    return resume(folder, given=given, progress=progress, allow_code=agreed, **now)
 
 
 def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress | None, force: bool | None) -> Result:
@@ -224,6 +253,8 @@ def _go(config: RunConfig, folder: Path | None, given: Given, progress: Progress
         model, origin = resolve.first_model(file, site.net(spec))
         header["model"] |= origin | {"name": resolve.called(spec, given.module)}
         header["files"] = resolve.digests(config)
+        if folder is not None:
+            run_lock.check_held(folder)
         if force is not None and folder is not None:  # only now, so that a mistake leaves no folder behind
             run_folder.make(folder, config, force)
         if folder is not None and site.ledger is not None and site.ledger.soft_labels:

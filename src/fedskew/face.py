@@ -58,9 +58,6 @@ FLAGS = {
     "precision": "engine.precision",
 }
 
-#: Settings of the engine that leave the result as it is, so that a run may go on with others.
-_WHO_COMPUTES = ("name", "workers", "address", "device")
-
 
 def configure(
     config: str | Path | RunConfig | None = None,
@@ -237,7 +234,7 @@ def compare(
             comparison.reopen(place)
         for (each, seed), folder in folders.items():
             config = configure(base, method=each, seed=seed)
-            train = _continued if resume else partial(experiment.run, force=force)
+            train = experiment.continued if resume else partial(experiment.run, force=force)
             shown = None if progress is None else progress(each, seed)
             try:
                 with trackers.following(tracker, folder, shown) as advance:
@@ -256,13 +253,14 @@ def compare(
 def resume(
     folder: str | Path,
     *,
+    method: Method | None = None,
     data: Data | None = None,
     model: Any = None,
     progress: Progress | None = None,
     track: str | None = None,
     **options: Any,
 ) -> Result:
-    """Go on with an interrupted run. Data and a module that were handed over in Python must be handed over again.
+    """Go on with an interrupted run. What was handed over in Python (method, data, module) must be handed over again.
 
     A tracker that followed it before goes on too, unless another one is named, or 'none'. A network ``module:function``
     that the folder names needs `allow_code`: True, or a list of the modules.
@@ -272,7 +270,7 @@ def resume(
 
     tracker = trackers.used(Path(folder)) if track is None else trackers.wanted(track)
     with trackers.following(tracker, Path(folder), progress) as advance:
-        return experiment.resume(Path(folder), given=_given(None, data, model), progress=advance, **options)
+        return experiment.resume(Path(folder), given=_given(method, data, model), progress=advance, **options)
 
 
 def verify(
@@ -280,6 +278,7 @@ def verify(
     *,
     first: int | None = None,
     last: int | None = None,
+    method: Method | None = None,
     data: Data | None = None,
     model: Any = None,
     progress: Progress | None = None,
@@ -292,7 +291,7 @@ def verify(
     from fedskew import verification
 
     wanted = verification.plan(Path(folder), first, last)
-    return verification.verify(Path(folder), wanted, given=_given(None, data, model), progress=progress, **options)
+    return verification.verify(Path(folder), wanted, given=_given(method, data, model), progress=progress, **options)
 
 
 def load(folder: str | Path) -> record.Run:
@@ -331,31 +330,6 @@ def settled(data: Any, model: Any, options: dict[str, Any]) -> tuple[RunConfig, 
     """The configuration that options make, and what was handed over in place of names."""
     given = _given(None, data, model)
     return configure(**_named(data, given, model, options)), given
-
-
-def holds(folder: Path, config: RunConfig) -> bool:
-    """Whether the folder has this run, begun at least; one with other options is refused."""
-    from fedskew import experiment
-
-    if not (folder / run_folder.CONFIG).exists():
-        return False
-    before = experiment.begun(folder, allow_code=True)  # which is only compared
-    engine = before.engine.model_copy(update={key: getattr(config.engine, key) for key in _WHO_COMPUTES})
-    moved = {"dir": config.data.dir} if before.data.is_gone else {}
-    if before.model_copy(update={"engine": engine, "data": before.data.model_copy(update=moved)}) != config:
-        raise UserError(f"the run in '{folder}' was begun with other options; give the same ones, or another --out")
-    return True
-
-
-def _continued(config: RunConfig, folder: Path | None, *, given: Given, progress: Progress | None) -> Result:
-    """Go on with the run in the folder, or begin it."""
-    from fedskew import experiment
-
-    if folder is None or not holds(folder, config):
-        return experiment.run(config, folder, given=given, progress=progress)
-    now = {"data_dir": config.data.dir, "workers": config.engine.workers}
-    agreed = consent.code_in(config).values()
-    return experiment.resume(folder, given=given, progress=progress, allow_code=agreed, **now)
 
 
 def _named(data: Any, given: Given, model: Any, options: dict[str, Any]) -> dict[str, Any]:

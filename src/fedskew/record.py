@@ -237,7 +237,10 @@ def _decode(text: bytes) -> dict[str, Any] | None:
         return None
     if not any(f'"{word}"'.encode() in text for word in _NON_FINITE):
         return line
-    names = {"data": line["data"]} if line["kind"] == "header" and "data" in line else {}  # a class may be called inf
+    # a class, a folder or a module may be called inf
+    names = {
+        key: line[key] for key in ("config", "command", "model", "data") if line["kind"] == "header" and key in line
+    }
     return _unspelled(line) | names
 
 

@@ -130,6 +130,7 @@ def _begin(
             if checkpoints is not None:
                 checkpoints.adopt()
             path.unlink(missing_ok=True)
+            run_folder.keep(folder, config)  # perhaps with more rounds, which the new header will have
             site.shards.save(folder)
             return replace(fresh, writer=record.Writer.create(path, header))
     evidence.check_the_same(folder, header, site, restored.state)

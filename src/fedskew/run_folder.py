@@ -84,8 +84,8 @@ def check_kept(folder: Path, config: RunConfig, has_checkpoint: bool) -> None:
         )
 
 
-def load_config(folder: Path) -> RunConfig:
-    """The configuration of the run in a folder, which must be what the run was begun with."""
+def load_config(folder: Path, rounds: int | None = None) -> RunConfig:
+    """The configuration of the run in a folder, which must be what the run was begun with; `rounds` were asked for."""
     check_holds_run(folder)
     path, before = folder / CONFIG, _record_of(folder)
     config = configuration.load(path)
@@ -99,7 +99,7 @@ def load_config(folder: Path) -> RunConfig:
         if not _is_as_written(text):
             raise UserError(f"'{path}' was changed since the run was begun; undo that, or begin a new run")
         return config
-    return _as_recorded(folder, config, before)
+    return _as_recorded(folder, config, before, rounds)
 
 
 def _record_of(folder: Path) -> record.Run:
@@ -112,7 +112,7 @@ _MAY_CHANGE = re.compile(
 )
 
 
-def _as_recorded(folder: Path, config: RunConfig, before: record.Run) -> RunConfig:
+def _as_recorded(folder: Path, config: RunConfig, before: record.Run, rounds: int | None) -> RunConfig:
     """The configuration with the record's rounds, after a check that it is otherwise the record's."""
     recorded = configuration.from_dict(before.header["config"], f"the record in '{folder}'")
     for key, now in configuration.flat(config).items():
@@ -120,7 +120,7 @@ def _as_recorded(folder: Path, config: RunConfig, before: record.Run) -> RunConf
         both_cpu = key == "engine.device" and {str(now).split(":")[0], str(then).split(":")[0]} == {"cpu"}
         if now == then or _MAY_CHANGE.fullmatch(key) or both_cpu:
             continue
-        if key == "rounds" and now in before.lengths:  # interrupted while rounds were being added
+        if key == "rounds" and now in (*before.lengths, rounds):  # interrupted while rounds were being added
             continue
         longer = key == "rounds" and now > then
         advice = f"type: fedskew resume {folder} --rounds {now}" if longer else f"set it back to {then!r}"

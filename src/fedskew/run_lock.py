@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedskew.errors import UserError
@@ -48,11 +48,18 @@ def held(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if made and [path.name for path in folder.iterdir()] == [NAME]:
-            (folder / NAME).unlink()
-            _remove(made)
+        with suppress(OSError):  # somebody may have taken the folder away
+            if made and [path.name for path in folder.iterdir()] == [NAME] and _is(descriptor, folder / NAME):
+                (folder / NAME).unlink()
+                _remove(made)
         _ours.discard(descriptor)
         os.close(descriptor)
+
+
+def check_held(folder: Path) -> None:
+    """Refuse to go on in a folder that was removed, and perhaps made anew, while this process held its lock."""
+    if sys.platform != "win32" and not any(_is(descriptor, folder / NAME) for descriptor in _ours):
+        raise UserError(f"'{folder}' was removed while the run was being prepared; begin it again")
 
 
 def is_held(folder: Path) -> bool | None:

@@ -12,7 +12,7 @@ from typing import Any
 from fedskew import config as configuration
 from fedskew import consent, experiment, face, record, resolve, run_folder, run_lock, space
 from fedskew.config import RunConfig
-from fedskew.errors import UserError
+from fedskew.errors import Diverged, UserError
 from fedskew.experiment import Given, Progress
 from fedskew.report import comparison, tables
 from fedskew.report import sweep as report
@@ -169,7 +169,7 @@ def _trained(trial: Trial, seed: int, kind: str, place: _Place) -> record.Run:
     where = _where(kind, trial, seed)
     folder = place.folder / where
     shown = None if place.progress is None else place.progress(trial.name, config)
-    begun = place.resume and face.holds(folder, config)
+    begun = place.resume and experiment.holds(folder, config)
     run_lock.check_free(folder)
     try:
         if not begun:
@@ -178,7 +178,7 @@ def _trained(trial: Trial, seed: int, kind: str, place: _Place) -> record.Run:
             now = {"data_dir": config.data.dir, "workers": config.engine.workers}
             agreed = consent.code_in(config).values()
             experiment.resume(folder, given=place.given, progress=shown, allow_code=agreed, **now)
-    except UserError as error:  # which says nothing about the other values
+    except Diverged as error:  # which says nothing about the other values
         place.failed[where] = str(error)
         return record.Run()
     return record.read(folder)

@@ -62,8 +62,12 @@ def plan(folder: Path, first: int | None = None, last: int | None = None) -> Pla
     first, last = 1 if first is None else first, made if last is None else last
     if not 1 <= first <= last <= made:
         raise UserError(f"rounds {first} to {last} cannot be verified: the run has {made}; give some of 1 to {made}")
-    found = [checkpoint.read(path) for path in checkpoint.manifests(folder / run_folder.CHECKPOINT)]
-    stored = {each.round: each for each in found}
+    stored: dict[int, Manifest] = {}
+    for path in reversed(checkpoint.manifests(folder / run_folder.CHECKPOINT)):
+        number = checkpoint.round_of(path)
+        if number is None or number <= last:
+            each = checkpoint.read(path)
+            stored[each.round] = each
     begin = max((number for number in stored if number < first), default=0)
     return Plan(begin + 1, last, stored, sum(line["seconds"] for line in before.rounds[begin:last]))
 
@@ -80,11 +84,11 @@ def verify(
 ) -> Verified:
     """Compute rounds of a finished run again and compare each number of its record and each tensor that it stored."""
     wanted = wanted or plan(folder)
-    config = experiment.begun(folder, data_dir=data_dir, workers=workers, allow_code=allow_code)
+    config = experiment.begun(folder, None, data_dir, workers, allow_code)
     before = record.read(folder)
     if (folder / "run_id").exists():
         raise UserError(f"the run in '{folder}' is a federation's: only its sites have the data to compute it again")
-    given = replace(given, shelf=given.shelf or Shelf(folder))
+    given = replace(given, shelf=given.shelf or Shelf(read=folder))
     with one_thread():
         site, source, spec = experiment.prepare(config, given)
         if privacy.sealed(site.plan.method) and not os.environ.get("FEDSKEW_SECRET"):
@@ -92,6 +96,7 @@ def verify(
                 f"method '{config.method}' draws noise from a secret; set FEDSKEW_SECRET to the one the run had"
             )
         header = evidence.header(config, site, source, spec) | {"files": resolve.digests(config)}
+        header["model"] |= {"name": resolve.called(spec, given.module)}
         store = Store()
         if wanted.start is None:
             model, _ = resolve.first_model(resolve.weights_file(config), site.net(spec))
@@ -99,6 +104,8 @@ def verify(
         else:
             state = _restored(folder, wanted.start, store)
         evidence.check_the_same(folder, header, site, state)
+        if difference := _header_differs(folder, before.header, header):
+            return Verified(wanted.first, wanted.first, 0, difference)
         with experiment.engine_for(config, site, store, given) as engine:
             doors = [each for each in before.doors if each["round"] >= wanted.first - 1]
             compared = 0
@@ -108,7 +115,7 @@ def verify(
                     recorded = doors.pop(0) if doors else {}
                     difference = _differing(event.round.index + 1, recorded, evidence.door(event))
                 else:
-                    line = evidence.line(config, site, engine, event)
+                    line = evidence.line(config, site, engine, event, before.lengths)
                     difference = _differing(state.round.index, before.rounds[event.round.index], line)
                     stored = wanted.stored.get(state.round.index)
                     if difference is None and stored is not None:
@@ -118,13 +125,27 @@ def verify(
                         progress(line)
                 if difference is not None:
                     return Verified(wanted.first, state.round.index, compared, difference)
-                if state.round.index == wanted.last and not isinstance(event, Opened):
-                    break
-            if wanted.last == len(before.rounds):
-                model_now = server.model_of(site, state)
-                end = evidence.end(config, site, before.rounds, before.doors, model_now, engine, state, 0.0)
-                difference = _weights_differ(folder, model_now) or _differing(wanted.last, before.end or {}, end)
+                if state.round.index == wanted.last < len(before.rounds):
+                    return Verified(wanted.first, wanted.last, compared)
+            model_now = server.model_of(site, state)
+            end = evidence.end(config, site, before.rounds, before.doors, model_now, engine, state, 0.0)
+            difference = _weights_differ(folder, model_now) or _differing(wanted.last, before.end or {}, end)
+            if difference is None and doors:
+                difference = _differing(doors[0]["round"] + 1, doors[0], {})
     return Verified(wanted.first, wanted.last, compared, difference)
+
+
+def _header_differs(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """The first fact in the header, about method, data or network, that does not hold."""
+    same = {"name", "args", "parameters"}
+    if any(then["model"].get(key) != now["model"].get(key) for key in same):
+        raise UserError(
+            f"the network is not that which the run in '{folder}' began with; if it was handed over in Python, hand it "
+            "over again"
+        )
+    keys = ("method", "card", "stages", "data", "counts", "noise")
+    then, now = ({key: header.get(key) for key in keys} for header in (then, now))
+    return _differing(0, then, now)
 
 
 def _restored(folder: Path, manifest: Manifest, store: Store) -> State:
@@ -143,12 +164,17 @@ def _differing(number: int, recorded: dict[str, Any], computed: dict[str, Any]) 
     then, now = record.as_written(recorded), record.as_written(computed)
     for name in (key for key in then | now if key not in _TIMES and then.get(key) != now.get(key)):
         shown = [f"{side.get(name, 'missing')!s:.60}" for side in (then, now)]
-        return f"round {number}: '{name}' is {shown[0]} in the record, and {shown[1]} when computed again"
+        where = f"round {number}" if number else "header"
+        return f"{where}: '{name}' is {shown[0]} in the record, and {shown[1]} when computed again"
     return None
 
 
 def _state_differs(folder: Path, manifest: Manifest, state: State, store: Store) -> str | None:
     stored = checkpoint.whole(folder / run_folder.CHECKPOINT, manifest)
+    for client in store.clients() ^ set(map(int, manifest.keeps)):
+        return (
+            f"round {manifest.round}: client {client} keeps something in only one of the stored state and the computed"
+        )
     for name, (then, now) in _pairs(_tensors(stored), _tensors(state)):
         if then != now:
             return f"round {manifest.round}: {name} of the stored state is not what is computed again"
@@ -161,8 +187,10 @@ def _state_differs(folder: Path, manifest: Manifest, state: State, store: Store)
 
 def _weights_differ(folder: Path, model: Tree | None) -> str | None:
     path = folder / run_folder.WEIGHTS
-    if model is None or not path.exists():
+    if model is None:
         return None
+    if not path.exists():
+        return f"{run_folder.WEIGHTS} is missing"
     for name, (then, now) in _pairs(_digests(weights.read(path).tensors), _digests(model)):
         if then != now:
             return f"{run_folder.WEIGHTS}: tensor '{name}' is not what is computed again"

@@ -23,15 +23,15 @@ from fedskew.methods import registry
 from fedskew.report.comparison import run_name
 from fedskew.reproduce.catalogue import Cell
 from fedskew.types import Arrays
-from fedskew.work.checkpoint import MANIFEST
+from fedskew.work import checkpoint
 
 CELLS = "cells"
 #: Settings that change neither what is computed nor what this package reads of it.
 _ASIDE = {
     "data": ("dir",),
     "evaluate": ("clients", "target", "batch", "memorisation"),
-    "engine": ("name", "workers", "device"),
-    "checkpoint": ("every",),
+    "engine": ("name", "workers", "address", "device"),
+    "checkpoint": ("every", "keep"),
 }
 
 #: what to call after each round of a cell
@@ -216,7 +216,7 @@ def _where(shelf: Shelf, cell: Cell, place: Path) -> Path:
     """Where to train: a run that was begun under `out` goes on there if it left a checkpoint."""
     there = None if (place / run_folder.CONFIG).exists() else shelf.begun(cell)
     own = there is not None and shelf.out in there.parents
-    return there if there is not None and own and (there / run_folder.CHECKPOINT / MANIFEST).exists() else place
+    return there if there is not None and own and checkpoint.exists(there / run_folder.CHECKPOINT) else place
 
 
 def _train(

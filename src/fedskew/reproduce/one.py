@@ -9,6 +9,7 @@ from typing import Any
 
 from fedskew import record
 from fedskew.config import from_dict
+from fedskew.errors import UserError
 from fedskew.report import pictures, tables
 from fedskew.report.comparison import save_text
 from fedskew.reproduce import cells as running
@@ -169,8 +170,16 @@ def so_far(groups: Sequence[Sequence[Cell]], shelf: Shelf, fits: int) -> list[me
 
 def _ran(group: Sequence[Cell], shelf: Shelf, found: Mapping[Path, Path], fits: int) -> measure.Ran:
     folders = [found[shelf.place(cell)] for cell in group]
-    starts = [record.read(found[shelf.place(cell.start)]) for cell in group if cell.start is not None]
-    return measure.Ran(group[0], [record.read(folder) for folder in folders], folders, starts, fits)
+    starts = [_read(found[shelf.place(cell.start)]) for cell in group if cell.start is not None]
+    return measure.Ran(group[0], [_read(folder) for folder in folders], folders, starts, fits)
+
+
+def _read(folder: Path) -> record.Run:
+    """The record of a finished run, which must be whole to be counted."""
+    run = record.read(folder)
+    if run.note is not None:
+        raise UserError(f"{run.note}; restore it, or remove '{folder}', and the run will be trained again")
+    return run
 
 
 def _equipped(cell: Cell, engine: Mapping[str, Any]) -> Cell:

@@ -145,15 +145,18 @@ def _judge(site: Site, spec: Spec, weights: Tree, rows: Tensor, shards: Shards, 
 class Shelf:
     """Soft labels by key: in memory, and as files in folders that keep them for later runs."""
 
-    def __init__(self, *folders: Path | None) -> None:
+    def __init__(self, *folders: Path | None, read: Path | None = None) -> None:
         cache = os.environ.get("FEDSKEW_CACHE")
         self.folders = [folder for folder in (*folders, Path(cache) if cache else None) if folder is not None]
+        #: where labels are looked for, too, and nothing is written
+        self.read = read
         self._held: dict[str, np.ndarray] = {}
 
     def get(self, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         """What lies here under the key, or what `make` makes, which is then kept."""
         if key not in self._held:
-            found = next((folder for folder in self.folders if (folder / _file(key)).exists()), None)
+            places = [*self.folders, *([self.read] if self.read is not None else [])]
+            found = next((folder for folder in places if (folder / _file(key)).exists()), None)
             self._held[key] = make() if found is None else _load(found / _file(key))
             for folder in self.folders:
                 self.save(key, folder)

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -67,7 +68,9 @@ class Checkpoints:
     def __init__(self, folder: Path, store: Store, keep: int = 0) -> None:
         self.folder, self.store, self.keep = folder, store, keep
         self._last: Manifest | None = None
-        self._older: dict[int, Manifest] = {}
+        self._before: Manifest | None = None
+        #: how many manifests name a file
+        self._uses: Counter[str] = Counter()
 
     def save(self, state: State, record_bytes: int, seconds: float) -> None:
         """Write what changed, then commit. Whatever moment the process dies at, the last commit stands whole."""
@@ -84,13 +87,14 @@ class Checkpoints:
             seconds=seconds,
         )
         atomic_io.sync_folder(self.folder)  # before a manifest names them
-        before = self._last
-        if before is not None:
-            os.replace(self.folder / MANIFEST, self.folder / f"manifest-{before.round}.json")
-            self._older[before.round] = before
+        last, before = self._last, self._before
+        if last is not None:
+            os.replace(self.folder / MANIFEST, self.folder / f"manifest-{last.round}.json")
         atomic_io.write(self.folder / MANIFEST, atomic_io.seal(new.model_dump_json()))
-        self._last = new
-        self._forget(new)
+        self._uses.update(new.files)
+        self._last, self._before = new, last
+        if before is not None and last is not None:
+            self._forget(before, replaced=before.round == last.round)
 
     def load(self) -> Restored | None:
         """The last checkpoint that is whole, or None if there is none. Nothing is changed until `adopt`."""
@@ -115,37 +119,37 @@ class Checkpoints:
     def adopt(self) -> None:
         """Go on from what was loaded: later checkpoints, and whatever was never committed, are taken away."""
         last, others = self._last, [path for path in manifests(self.folder) if path.name != MANIFEST]
-        for path in others:
-            number = _round_of(path)
+        for path in others:  # the newest first
             try:
-                if last is not None and number < last.round:
-                    self._older[number] = read(path)
+                older = read(path) if last is not None and (round_of(path) or 0) < last.round else None
             except UserError:
-                pass
-        wanted = set().union(*(each.files for each in self._older.values()))
+                older = None
+            if older is None:
+                path.unlink()
+            else:
+                self._uses.update(older.files)
+                self._before = self._before or older
         if last is not None:
             self.store.restore({int(client): name for client, name in last.keeps.items()}, last.serial)
-            wanted |= last.files
+            self._uses.update(last.files)
             atomic_io.write(self.folder / MANIFEST, atomic_io.seal(last.model_dump_json()))
-        for path in others:
-            if _round_of(path) not in self._older:
-                path.unlink()
         for path in self.folder.glob("*"):
             name = path.name.removesuffix(_DRAFT)
-            if path.name not in wanted and (
-                OURS.fullmatch(name) or (name != path.name and name.startswith("manifest"))
-            ):
+            draft = name != path.name and name.startswith("manifest")
+            if path.name not in self._uses and (draft or OURS.fullmatch(name)):
                 path.unlink()
 
-    def _forget(self, last: Manifest) -> None:
-        """Take away the manifests that are too old, and the files that only they name."""
-        newest = max(self._older, default=None)
-        dropped: set[str] = set()
-        for number in [r for r in self._older if r != newest and not (self.keep and r % self.keep == 0)]:
-            dropped |= self._older.pop(number).files
-            (self.folder / f"manifest-{number}.json").unlink(missing_ok=True)
-        for name in dropped.difference(last.files, *(each.files for each in self._older.values())):
-            (self.folder / name).unlink(missing_ok=True)
+    def _forget(self, manifest: Manifest, replaced: bool) -> None:
+        """Take away a manifest that is too old, unless it is to stay, and the files that only it names."""
+        if not replaced:
+            if self.keep and manifest.round % self.keep == 0:
+                return
+            (self.folder / f"manifest-{manifest.round}.json").unlink(missing_ok=True)
+        self._uses.subtract(manifest.files)
+        for name in manifest.files:
+            if not self._uses[name]:
+                del self._uses[name]
+                (self.folder / name).unlink(missing_ok=True)
 
 
 def exists(folder: Path) -> bool:
@@ -156,13 +160,14 @@ def exists(folder: Path) -> bool:
 def manifests(folder: Path) -> list[Path]:
     """The manifests in a folder, the last one first."""
     older = [path for path in folder.glob("manifest-*.json") if _OLDER.fullmatch(path.name)]
-    older.sort(key=_round_of, reverse=True)
+    older.sort(key=lambda path: round_of(path) or 0, reverse=True)
     return [path for path in (folder / MANIFEST, *older) if path.exists()]
 
 
-def _round_of(path: Path) -> int:
-    """Of an older manifest, by its name."""
-    return int(path.stem.partition("-")[2])
+def round_of(path: Path) -> int | None:
+    """Of an older manifest, by its name; the last one does not have it there."""
+    number = path.stem.partition("-")[2]
+    return int(number) if number else None
 
 
 def read(path: Path) -> Manifest:
@@ -173,11 +178,22 @@ def read(path: Path) -> Manifest:
     except OSError as error:
         raise UserError(f"checkpoint manifest '{path}' cannot be read: {error.strerror}") from None
     if body is None:
+        if _is_older(path.read_bytes()):
+            raise UserError(f"checkpoint '{path}' is of an earlier version of fedskew; finish the run with that one")
         raise damaged
     try:
         return Manifest.model_validate(json.loads(body))
     except (ValueError, ValidationError, RecursionError):
         raise damaged from None
+
+
+def _is_older(content: bytes) -> bool:
+    """Whether this is a manifest as it was written before it had a checksum."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.keys() == {"state", "keeps", "serial", "record_bytes", "notes"}
 
 
 def whole(folder: Path, manifest: Manifest) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import OrderedDict
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,11 +38,15 @@ class Store:
         """Go on from the files of a checkpoint."""
         self._files, self.serial = dict(files), serial
 
+    def clients(self) -> set[int]:
+        """All of whom something is kept."""
+        return {*self._keeps, *self._files, *(self._spill.clients if self._spill is not None else ())}
+
     def get(self, client: int) -> Keep:
         if client in self._keeps:
             self._keeps.move_to_end(client)
             return self._keeps[client]
-        if self._spill is not None and client in self._spill:
+        if self._spill is not None and client in self._spill.clients:
             keep = self._spill.read(client)
         elif self.folder is not None and client in self._files:
             keep = read(self.folder / self._files[client], client)
@@ -105,8 +110,9 @@ class _Spill:
         self._places: dict[int, tuple[int, int, int]] = {}
         self._end = 0
 
-    def __contains__(self, client: int) -> bool:
-        return client in self._places
+    @property
+    def clients(self) -> Collection[int]:
+        return self._places.keys()
 
     def write(self, client: int, keep: Keep) -> None:
         data = codec.to_bytes(keep)

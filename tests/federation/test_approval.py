@@ -261,6 +261,13 @@ def test_an_old_question_about_a_new_past_is_another_answer(federation: Path, si
     [
         ("train", {"round": Round(0, 0, 0, 1)}, "stage 1, which the method does not have"),
         ("train", {"round": Round(0, 0, 0, -1)}, "stage -1, which the method does not have"),
+        ("train", {"round": Round(0, -1000, 0, 0)}, "round -1000 (counted), which the run does not have"),
+        ("train", {"round": Round(3, 3, 0, 0)}, "round 3 (index), which the run does not have"),
+        ("train", {"round": Round(2, 3, 0, 0)}, "round 3 (counted), which the run does not have"),
+        ("train", {"round": Round(0, 0.5, 0, 0)}, "round 0.5 (counted), which the run does not have"),  # type: ignore[arg-type]
+        ("train", {"round": Round(0, True, 0, 0)}, "round True (counted), which the run does not have"),
+        ("train", {"round": Round(0, 0, -1, 0)}, "round -1 (within), which the run does not have"),
+        ("train", {"round": Round(10**4200, 0, 0, 0)}, "round an integer of more than 40 digits (index), which"),
         ("query", {"entry": 0}, "question 0, which the method does not have"),
         ("query", {"entry": -1}, "question -1, which the method does not have"),
         ("train", {"score": True}, "scores of this site's model are asked for, but evaluate.clients is false"),
@@ -275,6 +282,28 @@ def test_a_message_that_asks_for_more_is_refused_and_written_down(
     assert reason in ask(willing[0], run_of(federation, method="fedprox"), kind, **more).error.reason
     last = log_of(willing[0])[-1]
     assert last["kind"] == "refusal" and reason in last["reason"]
+
+
+@pytest.mark.parametrize(
+    "method, extras, right",
+    [
+        ("fedcorr(warmup=2,finetune=1)", {"AdaptiveProximal": {"mu": 1.0}}, True),
+        ("fedcorr(warmup=2,finetune=1)", {"AdaptiveProximal": {"mu": -1e4}}, False),
+        ("fedcorr(warmup=2,finetune=1)", {"AdaptiveProximal": {"mu": float("nan")}}, False),
+        ("fednoro(warmup=1)", {"RampedDistillation": {"lam": 0.8}}, True),
+        ("fednoro(warmup=1)", {"RampedDistillation": {"lam": -1e3}}, False),
+        ("fednoro(warmup=1)", {"RampedDistillation": {"lam": 0.81}}, False),
+    ],
+)
+def test_a_strength_that_no_honest_server_sends_gets_no_update(
+    method: str, extras: dict[str, Any], right: bool, federation: Path, sites: list[Path]
+) -> None:
+    """They travel with a request, so a coordinator could make of a small step an absurd one."""
+    made.approve(sites[0], method, *WORDS, "--rounds", "3")
+    sent = {part: {name: torch.tensor(value) for name, value in tree.items()} for part, tree in extras.items()}
+    stage = 0 if "fedcorr" in method else 1
+    reply = ask(sites[0], run_of(federation, method=method, rounds=3), extras=sent, round=Round(1, 1, 0, stage))
+    assert reply.has_error() is not right
 
 
 def test_an_answer_that_holds_more_than_was_signed_does_not_leave(federation: Path, willing: list[Path]) -> None:

@@ -110,13 +110,31 @@ def question(sent: Broadcast, plan: Plan) -> str:
     """Return the name of the entry that asks, or "" in a round of training; what the method does not ask is refused."""
     stages, here = plan.method.stages, sent.round
     if not isinstance(here, Round) or type(here.stage) is not int or not 0 <= here.stage < len(stages):
-        raise Refused(f"the message is for stage {getattr(here, 'stage', None)!r:.40}, which the method does not have")
+        raise Refused(f"the message is for stage {brief(getattr(here, 'stage', None))}, which the method does not have")
+    _check_round(here, plan)
     if sent.entry is None:
         return ""
     entries = stages[here.stage].entries
     if type(sent.entry) is not int or not 0 <= sent.entry < len(entries):
-        raise Refused(f"the message asks question {sent.entry!r:.40}, which the method does not have")
+        raise Refused(f"the message asks question {brief(sent.entry)}, which the method does not have")
     return entries[sent.entry].name
+
+
+def _check_round(here: Round, plan: Plan) -> None:
+    """Refuse a round that no run of the plan has: learning rates and draws depend on its numbers."""
+    most = plan.rounds + sum(stage.rounds or 0 for stage in plan.method.stages if not stage.counted)
+    bounds = {"index": most, "counted": plan.rounds, "within": most}
+    for name, bound in bounds.items():
+        number = getattr(here, name)
+        if type(number) is not int or not 0 <= number <= bound:
+            raise Refused(f"the message is for round {brief(number)} ({name}), which the run does not have")
+
+
+def brief(value: Any, most: int = 40) -> str:
+    """Show a value that a coordinator chose in few characters; Python itself does not print integers without end."""
+    if isinstance(value, int) and abs(value) >= 10**most:
+        return f"an integer of more than {most} digits"
+    return f"{value!r:.{most}}"
 
 
 def check_scoring(rules: Rules) -> None:

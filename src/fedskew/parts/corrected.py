@@ -33,11 +33,19 @@ class AdaptiveProximal(Term):
         return {"mu": desk.facts["mu"][client].clone()}
 
     def begin(self, local: Local) -> tuple[float, Tree]:
-        return self.beta * float(local.extras["mu"]), local.trainable
+        return self.beta * _share(local), local.trainable
 
     def loss(self, out: Pass, mine: tuple[float, Tree]) -> Tensor:
         strength, received = mine
         return strength * functional.distance(out.weights, received) if strength else out.logits.new_zeros(())
+
+
+def _share(local: Local) -> float:
+    """The server's mu_k, which is a share; any other number would be another training than the one agreed to."""
+    mu = float(local.extras["mu"])
+    if not 0 <= mu <= 1:
+        raise UserError(f"mu is {mu:g}, and must be from 0 to 1. The server must send the share of noisy samples.")
+    return mu
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,7 @@ class RelabelWorst(Entry):
 
     def ask(self, local: Local) -> tuple[Tree, Tree]:
         # mu_k N_k is a number of samples: rounded, lest floor(0.5 (30 / 44) 44) become 14; 1e-9: 0.29 of 100 is 29
-        most = int(self.share * round(float(local.extras["mu"]) * len(local.shard)) + 1e-9)
+        most = int(self.share * round(_share(local) * len(local.shard)) + 1e-9)
         worst = local.memory["losses"].argsort(descending=True, stable=True)[:most] if most else local.shard.y[:0]
         return _corrected(local, worst.to(local.shard.y.device), self.confidence)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedskew import functional
+from fedskew.errors import UserError
 from fedskew.parts.protocol import Term
 from fedskew.parts.views import Desk, Local, Pass
 from fedskew.types import Task, Tree
@@ -63,7 +64,10 @@ class RampedDistillation(Term):
         return {"lam": noisy.new_tensor(self.ramp(desk.round.counted, desk.task), dtype=torch.float32) * (noisy > 0)}
 
     def begin(self, local: Local) -> tuple[Tensor, Tree, float]:
-        return local.shard.counts, local.weights, float(local.extras["lam"])
+        lam, most = float(local.extras["lam"]), float(torch.tensor(self.a, dtype=torch.float32))  # as it was sent
+        if not 0 <= lam <= most:
+            raise UserError(f"lam is {lam:g}, and must be from 0 to {self.a:g}. The server must send the ramp's value.")
+        return local.shard.counts, local.weights, lam
 
     def loss(self, out: Pass, mine: Any) -> Tensor:
         counts, teacher, lam = mine

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import stat
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from fedskew.flower.approval import Range, Statement
 from fedskew.flower.client import client_app
 from fedskew.flower.messages import pack, unpack
 from fedskew.flower.server import federate
-from fedskew.flower.settings import rules
+from fedskew.flower.settings import Rules, rules
 from fedskew.methods import registry
 from fedskew.sections import Section
 from fedskew.types import Broadcast, Round, Spec
@@ -43,6 +43,7 @@ from tests.flower.loopback import Loopback, Node, node, travelled
 TRAINING = {"model": "mlp", "rounds": 2, "batch": 8, "epochs": 1}
 WORDS = tuple(word for key, value in TRAINING.items() for word in (f"--{key}", str(value)))
 TODAY = date.today()
+SCORED = Rules(score="sites")
 
 
 @pytest.fixture(scope="module")
@@ -210,11 +211,11 @@ MLP |= {"head.weight": (2, 200), "head.bias": (2,)}
 
 
 def ask(
-    site: Path, config: RunConfig, kind: str = "train", start: int = 0, run: str = "0" * 32, **more: Any
+    site: Path, config: RunConfig, kind: str = "train", start: int = 0, run: str = "0" * 32, told: Any = (), **more: Any
 ) -> Message:
     """A site's reply to a message of which all is up to the coordinator; `start` draws the weights."""
     Loopback({})  # messages need to know who makes them
-    values = {"config": configuration.dumps(config), "own-data": True, "score": "sites"}
+    values = {"config": configuration.dumps(config), "own-data": True, "score": "sites"} | dict(told)
     drawn = torch.Generator().manual_seed(start)
     weights = {name: 0.05 * torch.randn(shape, generator=drawn) for name, shape in MLP.items()}
     sent = replace(Broadcast(0, 0, -1, Round(0, 0, 0, 0), Spec("mlp"), weights, {}), **more)
@@ -306,6 +307,18 @@ def test_a_strength_that_no_honest_server_sends_gets_no_update(
     assert reply.has_error() is not right
 
 
+def test_how_images_are_normalized_is_approved_too(federation: Path, sites: list[Path]) -> None:
+    """A tiny std makes inputs, and so the update, as large as a coordinator likes."""
+    config = run_of(federation)
+    made.approve(sites[0], "fedavg", *WORDS, "--mean", "0.4")
+    for told, reason in (
+        ({"mean": 0.4, "std": 0.001}, "std is 0.001, approved is 0.25"),
+        ({}, "mean is 0.5, approved is 0.4"),
+    ):
+        assert reason in ask(sites[0], config, told=told).error.reason
+    assert not ask(sites[0], config, told={"mean": 0.4}).has_error()
+
+
 def test_an_answer_that_holds_more_than_was_signed_does_not_leave(federation: Path, willing: list[Path]) -> None:
     """The site's data has grown a column since, so its tensors have, too."""
     data = Path(folder.member(willing[0]).data)
@@ -386,8 +399,8 @@ def test_an_approval_ends(agreed: Path, federation: Path) -> None:
     statement, _ = approval.read(agreed / "north" / "approvals" / "fedprox.json")
     last, config = date.fromisoformat(statement.until), run_of(federation, method="fedprox")
     assert last == TODAY + timedelta(days=approvals.DAYS)
-    assert statement.differences(config, "sites", last) == []
-    assert statement.differences(config, "sites", last + timedelta(days=1)) == [f"the approval ended on {last}"]
+    assert statement.differences(config, SCORED, last) == []
+    assert statement.differences(config, SCORED, last + timedelta(days=1)) == [f"the approval ended on {last}"]
 
 
 @pytest.mark.parametrize(
@@ -432,7 +445,7 @@ def test_noise_that_keeps_less_than_the_approved_epsilon_is_refused(federation: 
     def differences(sigma: float) -> list[str]:
         config = run_of(federation, method=f"fedavg+dp(sigma={sigma})")
         statement, _ = approval.read(sites[0] / "approvals" / "dp-fedavg.json")
-        assert statement.differences(config, "server", TODAY) == []
+        assert statement.differences(config, Rules(), TODAY) == []
         site = folder.member(sites[0])
         prepared, _, spec = experiment.prepare(approvals.configured(site, config), own_data(config, site))
         return statement.differences_here(spec, prepared.plan, "server")
@@ -454,7 +467,7 @@ def test_noise_that_keeps_less_than_the_approved_epsilon_is_refused(federation: 
 
 def statement_of(config: RunConfig, **more: Any) -> Statement:
     facts: dict[str, Any] = {"method": approval.method_name(config.method), "rounds": config.rounds}
-    facts |= {"network": {"name": "mlp", "args": {}}, "settings": approval.settings(config), "ranges": {}}
+    facts |= {"network": {"name": "mlp", "args": {}}, "settings": approval.settings(config, SCORED), "ranges": {}}
     facts |= {"epsilon": None, "leaves": {approval.SCORES: {}}, "until": TODAY.isoformat()}
     return Statement("n", "f", "s", "k", "m", **facts | more)
 
@@ -462,13 +475,13 @@ def statement_of(config: RunConfig, **more: Any) -> Statement:
 @given(low=st.floats(0, 1), width=st.floats(0, 1), asked=st.floats(0, 3))
 def test_a_parameter_is_allowed_exactly_in_its_range(low: float, width: float, asked: float) -> None:
     agreed = statement_of(RunConfig(method=f"fedprox(mu={low!r})"), ranges={"fedprox.mu": [low, low + width]})
-    found = agreed.differences(RunConfig(method=f"prox(mu={asked!r})"), "sites", TODAY)
+    found = agreed.differences(RunConfig(method=f"prox(mu={asked!r})"), SCORED, TODAY)
     assert (found == []) is (low <= asked <= low + width)
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_rounds_are_an_upper_bound(agreed: int, asked: int) -> None:
-    found = statement_of(RunConfig(rounds=agreed)).differences(RunConfig(rounds=asked), "sites", TODAY)
+    found = statement_of(RunConfig(rounds=agreed)).differences(RunConfig(rounds=asked), SCORED, TODAY)
     assert (found == []) is (asked <= agreed)
 
 
@@ -495,7 +508,7 @@ def test_values_are_the_same_only_if_json_says_so(value: Any) -> None:
     ],
 )
 def test_a_method_is_its_parts_and_all_their_parameters(one: str, other: str, equal: bool) -> None:
-    found = statement_of(RunConfig(method=one)).differences(RunConfig(method=other), "sites", TODAY)
+    found = statement_of(RunConfig(method=one)).differences(RunConfig(method=other), SCORED, TODAY)
     assert (found == []) is equal
 
 
@@ -515,3 +528,26 @@ def test_every_key_of_a_configuration_is_checked_or_free_by_name() -> None:
     checked |= {"evaluate.validation", "engine.device", "engine.precision", "engine.drop"}
     apart = {"method", "rounds", "model.name", "model.args", "model.head", "model.weights"}
     assert keys(RunConfig) - free - apart == checked
+    settled = {
+        *approval.OF_RULES,
+        *approval.FREE_RULES,
+        "own_data",
+        "score",
+    }  # the guard and `differences` look at these
+    assert {field.name for field in fields(Rules)} == settled
+
+
+@pytest.mark.parametrize(
+    "one, other, equal",
+    [
+        ({"size": 64}, {"size": "64"}, True),
+        ({"size": 64}, {"size": "64x48"}, False),
+        ({"classes": "a, b"}, {"classes": "a,b"}, True),
+        ({"classes": "a,b"}, {"classes": "b,a"}, False),
+    ],
+)
+def test_a_size_and_classes_are_the_same_however_they_are_written(one: Any, other: Any, equal: bool) -> None:
+    configs = [configuration.from_dict({"data": {"options": each}}) for each in (one, other)]
+    assert (statement_of(configs[0]).differences(configs[1], SCORED, TODAY) == []) is equal
+    older = statement_of(configs[0], settings=approval.settings(configs[0], SCORED) | {"data.options.size": 64})
+    assert older.differences(configuration.from_dict({"data": {"options": one | {"size": "64"}}}), SCORED, TODAY) == []

@@ -45,6 +45,8 @@ SHORT = 8
     show_default=True,
     help="Whose test data scores the model. With 'sites' a confusion matrix and a loss leave, too.",
 )
+@click.option("--mean", type=float, default=0.5, show_default=True, help="Images are normalized by it.")
+@click.option("--std", type=float, default=0.25, show_default=True, help="Likewise; both are the coordinator's.")
 @click.option("--score-clients", is_flag=True, default=None, help="Let scores of this site's own model leave, too.")
 @click.option("--epsilon", type=float, help="Most privacy loss in all; for methods with noise (docs/privacy.md).")
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="Last day, by this machine's clock.  [in 90 days]")
@@ -97,6 +99,8 @@ def _approve(
     epsilon: float | None,
     until: datetime | None,
     name: str | None,
+    mean: float,
+    std: float,
     yes: bool,
     **asked: Any,
 ) -> None:
@@ -112,7 +116,7 @@ def _approve(
     # code runs only if 'model' in site.toml names it, whatever a file says
     config = face.configure(method=method, allow_code=True, **asked)
     last: date | None = None if until is None else until.date()
-    wish = approval.Wish(score, allow, epsilon, last, name)
+    wish = approval.Wish(score, allow, epsilon, last, name, mean, std)
     statement, turns = approval.propose(site, config, wish)
     if not as_json:
         print_turns([replace(turn, round=turn.round + 1) for turn in turns])

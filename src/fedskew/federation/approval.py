@@ -35,6 +35,8 @@ class Wish:
     epsilon: float | None = None
     until: date | None = None
     name: str | None = None
+    mean: float = Rules.mean
+    std: float = Rules.std
 
 
 def member(at: Path) -> Member:
@@ -64,7 +66,8 @@ def propose(site: Member, config: RunConfig, wish: Wish) -> tuple[Statement, lis
     """Return what an approval would say, and what would leave this site, turn by turn."""
     config = configured(site, config)
     given = leaving.own_data(config, {})
-    settings, ranges = approval.settings(config), {}
+    rules = Rules(own_data=True, mean=wish.mean, std=wish.std, score=wish.score)
+    settings, ranges = approval.settings(config, rules), {}
     for text in wish.allow:
         key, limits = _range(text, settings)
         ranges[key] = [limits.low, limits.high]

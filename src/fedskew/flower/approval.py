@@ -16,6 +16,7 @@ from fedskew import privacy
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
 from fedskew.flower import signing
+from fedskew.flower.settings import Rules
 from fedskew.methods import registry
 from fedskew.parts.stages import Plan
 from fedskew.types import Spec, Tree, Update
@@ -30,6 +31,10 @@ FREE |= {f"evaluate.{key}" for key in ("every", "target", "batch", "memorisation
 #: sections likewise; `noise` is refused by the guard wherever sites have data of their own
 FREE_SECTIONS = ("noise.", "checkpoint.", "cohort.", "partition.")
 SITES = "partition.clients"
+#: rules that change what a site computes; the others say when the coordinator goes on, and whom it believes
+OF_RULES = ("mean", "std")
+FREE_RULES = ("deadline", "quorum", "max_norm", "sites", "names")
+TEXTS = ("data.options.classes", "data.options.size")
 #: numbers that go with every update
 COUNTS = ("client", "examples", "steps")
 CLIENT_SCORES = "evaluate.clients"
@@ -95,7 +100,7 @@ class Statement:
         found = self.leaves.get(asked)
         return None if found is None else Leaving(**found)
 
-    def differences(self, config: RunConfig, score: str, today: date) -> list[str]:
+    def differences(self, config: RunConfig, rules: Rules, today: date) -> list[str]:
         """Say in what a configuration is not what was agreed; what needs the site's data comes later."""
         found = []
         if today.isoformat() > self.until:
@@ -104,11 +109,11 @@ class Statement:
             return [*found, f"method is '{method}', approved is '{self.method}'"]
         if config.rounds > self.rounds:
             found.append(f"rounds is {config.rounds}, approved are {self.rounds}")
-        if score == "sites" and not self.sends_scores:
+        if rules.score == "sites" and not self.sends_scores:
             found.append("score is 'sites', approved is 'server'")
-        asked = settings(config)
+        asked = settings(config, rules)
         for key in sorted(asked.keys() | self.settings.keys()):
-            value, agreed = asked.get(key), self.settings.get(key, _DEFAULTS.get(key))
+            value, agreed = asked.get(key), _written(key, self.settings.get(key, _DEFAULTS.get(key)))
             limits = Range(*self.ranges[key]) if key in self.ranges else None
             less = key == CLIENT_SCORES and value is False
             if not (less or same(value, agreed) or (limits is not None and value in limits)):
@@ -150,15 +155,22 @@ def method_name(expression: str) -> str:
     return "+".join(names)
 
 
-def settings(config: RunConfig) -> dict[str, Any]:
+def settings(config: RunConfig, rules: Rules) -> dict[str, Any]:
     """Return all that needs approval, by key, but for the network and the rounds; None is the same as nothing."""
     found = _flat(config.model_dump(exclude={"method", "rounds", "model"}))
     kept = {key: value for key, value in found.items() if key not in FREE and not key.startswith(FREE_SECTIONS)}
-    kept[SITES] = config.partition.clients
+    kept |= {SITES: config.partition.clients} | {key: getattr(rules, key) for key in OF_RULES}
     for method, given in registry.parse(config.method):
         name = method.alias_of or method.name
         kept |= {f"{name}.{key}": value for key, value in (method.defaults | given).items()}
-    return {key: value for key, value in kept.items() if value is not None}
+    return {key: _written(key, value) for key, value in kept.items() if value is not None}
+
+
+def _written(key: str, value: Any) -> Any:
+    """Return a value as an invitation writes it: a size and classes are texts, and spaces around names mean nothing."""
+    if key not in TEXTS or value is None:
+        return value
+    return ",".join(each.strip() for each in str(value).split(","))
 
 
 def _flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
@@ -169,7 +181,7 @@ def _flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
 
 
 #: a key that came with a later version must have the value that changes nothing
-_DEFAULTS = settings(RunConfig())
+_DEFAULTS = settings(RunConfig(), Rules())
 
 
 def _is_number(value: Any) -> bool:

@@ -89,7 +89,7 @@ class Recorded(Exchange):
         if not known:
             raise Refused("this site has approved nothing. It does with: fedskew federation approve DIR METHOD")
         today = datetime.now().astimezone().date()
-        self._keep(known, {sha: each.differences(config, rules.score, today) for sha, each in known.items()})
+        self._keep(known, {sha: each.differences(config, rules, today) for sha, each in known.items()})
 
     def permit(self, asked: str, spec: Spec, plan: Plan) -> None:
         self._facts["asked"] = asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -42,7 +43,8 @@ class Rules:
             "deadline": (self.deadline > 0, "above 0"),
             "quorum": (0 < self.quorum <= 1, "above 0 and at most 1"),
             "max-norm": (self.max_norm > 1, "above 1"),
-            "std": (self.std > 0, "above 0"),
+            "mean": (math.isfinite(self.mean), "a finite number"),
+            "std": (0 < self.std < math.inf, "above 0 and finite"),
             "score": (self.score in ("server", "sites"), "'server' or 'sites'"),
         }
         for key, (holds, what) in right.items():

@@ -6,8 +6,9 @@ import json
 import re
 import shutil
 import stat
+from collections.abc import Callable
 from dataclasses import fields, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,17 @@ from fedskew.errors import UserError
 from fedskew.experiment import Result
 from fedskew.federation import approval as approvals
 from fedskew.federation import folder, training
-from fedskew.flower import approval, exchange
+from fedskew.flower import approval, client, exchange, request_log
 from fedskew.flower.approval import Range, Statement
 from fedskew.flower.client import client_app
 from fedskew.flower.messages import pack, unpack
+from fedskew.flower.request_log import RequestLog
 from fedskew.flower.server import federate
 from fedskew.flower.settings import Rules, rules
 from fedskew.methods import registry
 from fedskew.sections import Section
 from fedskew.types import Broadcast, Round, Spec
+from fedskew.work import client as work
 from tests.commands import complaint, succeed
 from tests.contract.methods import SMALL
 from tests.federation import made
@@ -319,6 +322,99 @@ def test_how_images_are_normalized_is_approved_too(federation: Path, sites: list
     assert not ask(sites[0], config, told={"mean": 0.4}).has_error()
 
 
+def while_working(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """Let something happen at the site after it trained, before the update leaves."""
+
+    def visit(*given: Any) -> Any:
+        done = work.visit(*given)
+        happens()
+        return done
+
+    monkeypatch.setattr(client, "visit", visit)
+
+
+def test_an_approval_that_is_revoked_while_the_site_trains_lets_nothing_out(
+    federation: Path, willing: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while_working(monkeypatch, lambda: approvals.revoke(folder.member(willing[0]), "fedprox") and None)
+    said = ask(willing[0], run_of(federation, method="fedprox")).error.reason
+    assert "this site has revoked its approval. It must approve again first" in said
+    assert [line["kind"] for line in log_of(willing[0])] == ["approval", "request", "revocation", "refusal"]
+
+
+def test_an_approval_that_ends_while_the_site_trains_lets_nothing_out(
+    federation: Path, willing: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = TODAY + timedelta(days=approvals.DAYS + 1)
+    while_working(monkeypatch, lambda: monkeypatch.setattr(exchange, "_today", lambda: later))
+    assert "the approval ended on" in ask(willing[0], run_of(federation, method="fedprox")).error.reason
+
+
+def test_the_last_update_leaves_once_though_two_processes_made_one(
+    federation: Path, willing: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process answers between this one's look at the budget and its own line."""
+    north, config = willing[0], run_of(federation, method="fedprox")
+    assert not ask(north, config).has_error()
+    append, others = RequestLog.append, []
+
+    def late(self: RequestLog, kind: str, *given: Any, **facts: Any) -> None:
+        if kind == "answer" and not others:
+            others.append(self)
+            mine, exchange._logs[str(north)] = exchange._logs[str(north)], RequestLog(north)
+            assert not ask(north, config, start=1).has_error()
+            exchange._logs[str(north)] = mine
+        append(self, kind, *given, **facts)
+
+    monkeypatch.setattr(RequestLog, "append", late)
+    assert "all 2 updates of stage 0" in ask(north, config, start=2).error.reason
+
+
+def test_a_coordinator_does_not_choose_how_long_a_line_of_the_log_is(federation: Path, willing: list[Path]) -> None:
+    honest = configuration.dumps(run_of(federation, method="fedprox"))
+    many = "\n".join(f"k{number} = 1" for number in range(50))
+    for text in (
+        honest.replace("[data.options]", f"[data.options]\n{'k' * 100_000} = 1"),
+        honest.replace("[data.options]", f"[data.options]\n{many}"),
+        honest.replace('"fedprox"', f'"{"+".join(["fedprox"] * 5000)}"'),
+        honest.replace("[data.options]", f"[data.options]\ntest = {'9' * 400}"),
+    ):
+        assert text != honest
+        assert len(ask(willing[0], run_of(federation), told={"config": text}).error.reason) < 1100
+    assert max(map(len, (willing[0] / "log.jsonl").read_text().splitlines())) < 2500
+    reasons = [line["reason"] for line in log_of(willing[0]) if line["kind"] == "refusal"]
+    assert reasons[0].startswith(f"data.options.{'k' * 67} is 1, approved is not set.")
+    assert "data.options.k0 is 1" in reasons[1] and "; and 40 more. This site must approve" in reasons[1]
+
+
+def test_what_cannot_be_logged_is_no_exception_for_flower(
+    federation: Path, willing: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("/home/patient")
+
+    monkeypatch.setattr(RequestLog, "append", broken)
+    said = ask(willing[0], run_of(federation, method="fedprox")).error.reason
+    assert said == "the site could not answer; its own log says why"
+    monkeypatch.setattr(exchange, "_digest", broken)
+    assert "patient" not in ask(willing[0], run_of(federation, method="fedprox")).error.reason
+
+
+def test_a_clock_far_behind_the_log_brings_no_approval_back(
+    federation: Path, willing: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Behind(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) - timedelta(hours=2)
+
+    monkeypatch.setattr(exchange, "datetime", Behind)
+    monkeypatch.setattr(request_log, "datetime", Behind)
+    for _ in range(2):  # the refusal's own line has the wrong time, too
+        said = ask(willing[0], run_of(federation, method="fedprox")).error.reason
+        assert "this site's clock is behind its log, so it answers nothing" in said
+
+
 def test_an_answer_that_holds_more_than_was_signed_does_not_leave(federation: Path, willing: list[Path]) -> None:
     """The site's data has grown a column since, so its tensors have, too."""
     data = Path(folder.member(willing[0]).data)
@@ -388,11 +484,47 @@ def test_a_revoked_approval_holds_no_more_even_if_its_file_comes_back(federation
     assert "has approved nothing" in ask(willing[0], config).error.reason
     path.write_text(text)
     assert "has approved nothing" in ask(willing[0], config).error.reason
-    assert "has no approval 'fedprox'; it has none" in complaint(
-        "federation", "approve", willing[0], "--revoke", "fedprox"
-    )
+    again = ("federation", "approve", willing[0], "--revoke", "fedprox")
+    assert "'fedprox' is not in the log as approved, so it did not count" in succeed(*again)
+    assert "has no approval 'fedprox'; it has none" in complaint(*again)
+    assert "--revoke" in complaint(*again[:-1], "../site")
     kinds = [line["kind"] for line in log_of(willing[0])]
     assert kinds == ["approval", "request", "answer", "revocation", "request", "refusal", "request", "refusal"]
+
+
+def test_an_approval_that_cannot_be_written_down_leaves_no_file(
+    sites: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("federation", "approve", sites[0], "fedavg", "--clients", "3", *WORDS, "--name", "a", "--yes")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RequestLog, "_append", full)
+        assert "cannot be written: No space left on device. Nothing is approved" in complaint(*words, "--json")
+    assert not list((sites[0] / "approvals").glob("*.json"))
+    assert "In force beside it" not in succeed(*words)
+    assert "In force beside it: a. What they let leave, and their epsilons, add up." in succeed(
+        *words[:-2], "b", "--yes"
+    )
+
+
+def test_a_killed_process_is_no_reason_to_accuse_anybody(willing: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was ended between the signed head and the line."""
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RequestLog, "_complete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            RequestLog(willing[0]).append("start")
+    shown = succeed("federation", "log", willing[0])
+    assert "Line 2 is signed, and not yet in log.jsonl" in shown and "The chain holds: 2 lines" in shown
+    assert "in force" in succeed("federation", "approve", willing[0])
+    RequestLog(willing[0]).refresh()
+    assert "not yet" not in succeed("federation", "log", willing[0])
 
 
 def test_an_approval_ends(agreed: Path, federation: Path) -> None:
@@ -411,6 +543,9 @@ def test_an_approval_ends(agreed: Path, federation: Path) -> None:
         (("fedavg", "--clients", "3", "--allow", "lr=0.1"), "--allow is 'lr=0.1', and must be KEY=LOW..HIGH"),
         (("fedavg", "--clients", "3", "--allow", "lr=1..0"), "--allow is 'lr=1..0', and must be KEY=LOW..HIGH"),
         (("fedavg", "--clients", "3", "--allow", "lr=1..nan"), "and must be KEY=LOW..HIGH"),
+        (("fedavg", "--clients", "3", "--allow", "lr=0..inf"), "and must be KEY=LOW..HIGH"),
+        (("fedavg", "--clients", "3", "--epsilon", "nan"), "--epsilon is nan, and must be a number above 0"),
+        (("fedavg", "--clients", "3", "--mean", "inf"), "'mean' is inf, and must be a finite number"),
         (("fedavg", "--clients", "3", "--allow", "rl=0..1"), "there is no 'rl'"),
         (("fedavg", "--clients", "3", "--allow", "lr=1..2"), "leaves out the value of local.lr that is approved, 0.01"),
         (("fedavg", "--clients", "3", "--epsilon", "5"), "the training has no figure: the method adds no noise"),
@@ -489,6 +624,7 @@ def test_rounds_are_an_upper_bound(agreed: int, asked: int) -> None:
 def test_a_range_holds_finite_numbers_only(value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     assert (value in Range(-1.0, 1.0)) is (number and -1 <= value <= 1)
+    assert 10**5000 not in Range(-1.0, 1.0) and not approval.same(10**5000, 1.0)
 
 
 @given(st.one_of(st.booleans(), st.integers(0, 1), st.floats(0, 1), st.text(max_size=1), st.none()))

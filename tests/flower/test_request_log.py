@@ -6,7 +6,9 @@ import json
 import multiprocessing
 import os
 import stat
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedskew.errors import UserError
 from fedskew.federation import certificates
 from fedskew.flower import request_log
 from fedskew.flower.request_log import HEAD, LOG, Damaged, RequestLog
@@ -75,10 +78,11 @@ def test_every_single_byte_change_is_detected(site: Path, data: st.DataObject) -
         (lambda lines: [*lines[:2], *lines[3:]], 3),
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], 4),
         (lambda lines: [lines[1], lines[0], *lines[2:]], 1),
-        (lambda lines: lines[:-1], 6),
+        (lambda lines: lines[:-2], 5),
         (lambda lines: lines[:2], 3),
         (lambda lines: [], 1),
-        (lambda lines: [*lines[:-1], lines[-1][:-20]], 6),
+        (lambda lines: [*lines[:-2], lines[-2][:-20]], 5),
+        (lambda lines: [*lines[:-1], lines[-1][1:-20]], 6),
         (lambda lines: [*lines, lines[-1]], 7),
         (lambda lines: [*lines, b"\n"], 7),
         (lambda lines: [*lines, b"{"], 7),
@@ -123,12 +127,62 @@ def test_a_line_that_a_killed_process_was_writing_is_completed(reached: int, tmp
     log, head = written(tmp_path, 3)
     before, last = log[: log[:-1].rindex(b"\n") + 1], log[log[:-1].rindex(b"\n") + 1 :]
     restored(tmp_path, before + last[:reached], head)
-    with pytest.raises(Damaged, match="line 3 of"):
-        RequestLog(tmp_path).read()  # looking changes nothing
+    shown = RequestLog(tmp_path).read()  # looking shows the line, accuses nobody and changes nothing
+    assert [(line["n"], line.get("pending", False)) for line in shown] == [(1, False), (2, False), (3, True)]
     assert (tmp_path / LOG).read_bytes() == before + last[:reached]
     RequestLog(tmp_path).append("start")
     assert (tmp_path / LOG).read_bytes().startswith(log)
     assert [line["kind"] for line in RequestLog(tmp_path).read()] == ["approval", "answer", "answer", "start"]
+
+
+def test_a_log_that_is_missing_beside_approvals_is_damage(tmp_path: Path) -> None:
+    written(tmp_path, 2)
+    (tmp_path / "approvals").mkdir()
+    for name in (LOG, HEAD):
+        (tmp_path / name).unlink()
+    assert RequestLog(tmp_path).read() == []
+    (tmp_path / "approvals" / "fedavg.json").write_text("{}")
+    remedy = "stop the site, move 'log.jsonl', 'log.head' and 'approvals' elsewhere, approve again, and start it"
+    for look in (RequestLog(tmp_path).read, RequestLog(tmp_path).refresh):
+        with pytest.raises(Damaged, match=f"{LOG}' is missing, and 'approvals' is not empty.*{remedy}"):
+            look()
+    assert not (tmp_path / LOG).exists()
+
+
+def test_lines_are_read_one_by_one_and_not_kept(tmp_path: Path) -> None:
+    """A coordinator can ask without end; what it filled the log with must fit into memory all the same."""
+    certificates.make_site_key(tmp_path, "north")
+    log = RequestLog(tmp_path)
+    for _ in range(40):
+        log.append("request", said="x" * 100_000)
+    tracemalloc.start()
+    RequestLog(tmp_path).refresh()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2e6 < (tmp_path / LOG).stat().st_size
+
+
+def _taking(folder: Path, name: str) -> None:
+    def chosen(usage: request_log.Usage) -> dict[str, str]:
+        if len(usage.answers["a" * 64, "updates"]) >= 5:
+            raise UserError("used up")
+        return {"approval": "a" * 64, "sha256": name + str(len(usage.answers["a" * 64, "updates"]))}
+
+    log = RequestLog(folder)
+    for _ in range(10):
+        with suppress(UserError):
+            log.append("answer", chosen, asked="updates", request=name)
+
+
+def test_what_is_counted_is_counted_in_the_step_that_writes_it_down(tmp_path: Path) -> None:
+    certificates.make_site_key(tmp_path, "north")
+    begun = [multiprocessing.get_context("fork").Process(target=_taking, args=(tmp_path, name)) for name in "abc"]
+    for each in begun:
+        each.start()
+    for each in begun:
+        each.join()
+        assert each.exitcode == 0
+    assert len(RequestLog(tmp_path).read()) == 5
 
 
 def _appending(folder: Path, name: str) -> None:

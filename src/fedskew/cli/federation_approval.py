@@ -67,8 +67,11 @@ def approve(folder: Path, method: str | None, revoke: str | None, as_json: bool,
     if revoke is not None:
         if method is not None:
             raise UserError(f"--revoke {revoke} takes no METHOD. Leave out '{method}'.")
-        kept = approval.revoke(site, revoke)
-        echo(f"Revoked '{revoke}': this site refuses it from now on. Its statement is kept as {kept}.")
+        kept, counted = approval.revoke(site, revoke)
+        if counted:
+            echo(f"Revoked '{revoke}': this site refuses it from now on. Its statement is kept as {kept}.")
+        else:
+            echo(f"'{revoke}' is not in the log as approved, so it did not count. Its statement is kept as {kept}.")
     elif method is None:
         _list(site, as_json)
     else:
@@ -121,6 +124,9 @@ def _approve(
     if not as_json:
         print_turns([replace(turn, round=turn.round + 1) for turn in turns])
         _show(statement)
+        others = [each.name for each in approval.standings(site) if each.state == approval.IN_FORCE]
+        if others:
+            echo(f"In force beside it: {', '.join(others)}. What they let leave, and their epsilons, add up.")
     if not yes:
         click.confirm(f"Agree to this for site '{site.name}'?", abort=True, err=True)
     path = approval.write(site, statement)
@@ -160,6 +166,7 @@ def show_log(folder: Path, as_json: bool) -> None:
     """Site: verify and show the log of every request, answer and refusal."""
     check_machine()
     from fedskew.federation import approval
+    from fedskew.flower.request_log import PENDING
 
     site = approval.member(folder)
     lines = approval.history(site)
@@ -171,6 +178,8 @@ def show_log(folder: Path, as_json: bool) -> None:
         return
     rows = [[str(each["n"]), each["time"], each["kind"], *_row(each)] for each in lines]
     print_table(["line", "time", "what", "run", "round", "asked", "method", "said"], rows, left=8)
+    if PENDING in lines[-1]:
+        echo(f"Line {len(lines)} is signed, and not yet in log.jsonl: its process was killed. The next one adds it.")
     echo(f"The chain holds: {len(lines)} lines, the last is signed by this site. Its hash: {lines[-1]['hash']}")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -98,34 +101,56 @@ def propose(site: Member, config: RunConfig, wish: Wish) -> tuple[Statement, lis
 def write(site: Member, statement: Statement) -> Path:
     """Sign an approval; it holds from the moment that the log has it."""
     text, path = approval.signed(statement, site.folder), _path(site, statement.name)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+    facts: dict[str, Any] = {"method": statement.method, "rounds": statement.rounds, "until": statement.until}
     log = RequestLog(site.folder)
     log.refresh()
-    write_private(path, text)
-    facts = {"method": statement.method, "rounds": statement.rounds, "until": statement.until}
-    log.append("approval", name=statement.name, approval=approval.digest(text), **facts)
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_private(path, text)
+        log.append("approval", name=statement.name, approval=approval.digest(text), **facts)
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise UserError(
+            f"approval '{path}' cannot be written: {error.strerror}. Nothing is approved; mend that, and approve again."
+        ) from None
     return path
 
 
-def revoke(site: Member, name: str) -> Path:
-    """Withdraw an approval; the next request is refused. Its file stays, under another name."""
-    log = RequestLog(site.folder)
+def revoke(site: Member, name: str) -> tuple[Path, bool]:
+    """Withdraw an approval; the next request is refused. Its file stays, under another name.
+
+    Return that name, and whether the approval counted: of a file that is not in the log nothing needs to be said there.
+    """
+    folder.check_name(name, "--revoke")
+    log, path = RequestLog(site.folder), _path(site, name)
     approved = log.refresh().approved
+    if name not in approved and path.exists():
+        kept = _revoked(path, hashlib.sha256(path.read_bytes()).hexdigest())
+        path.rename(kept)
+        return kept, False
     if name not in approved:
         raise UserError(
             f"site '{site.name}' has no approval '{name}'{nearest(name, approved) if approved else '; it has none'}"
         )
     sha256 = approved[name]
     log.append("revocation", name=name, approval=sha256)
-    kept = _path(site, name).with_name(f"{name}-{sha256[:8]}.revoked")
-    if _path(site, name).exists():
-        _path(site, name).rename(kept)
-    return kept
+    kept = _revoked(path, sha256)
+    if path.exists():
+        path.rename(kept)
+    return kept, True
+
+
+def _revoked(path: Path, sha256: str) -> Path:
+    return path.with_name(f"{path.stem}-{sha256[:8]}.revoked")
+
+
+IN_FORCE = "in force"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How an approval is: its state is "in force", or says why it does not count."""
+    """How an approval is: its state is IN_FORCE, or says why it does not count."""
 
     name: str
     method: str
@@ -150,7 +175,7 @@ def standings(site: Member) -> list[Standing]:
             continue
         ended = datetime.now().astimezone().date().isoformat() > each.until
         known = usage.approved.get(name) == sha256
-        state = "not in the log, so it does not count" if not known else "ended" if ended else "in force"
+        state = "not in the log, so it does not count" if not known else "ended" if ended else IN_FORCE
         updates = {key for key, what in each.leaves.items() if not what["question"]}
         left = sum(len(usage.answers[sha256, key]) for key in updates)
         of = sum(each.leaves[key]["times"] for key in updates)
@@ -192,7 +217,7 @@ def _range(text: str, settings: dict[str, Any]) -> tuple[str, Range]:
     low, dots, high = limits.partition("..")
     try:
         found = Range(float(low), float(high))
-        good = bool(dots) and found.low <= found.high
+        good = bool(dots) and -math.inf < found.low <= found.high < math.inf
     except ValueError:
         good = False
     if not good:
@@ -209,6 +234,8 @@ def _range(text: str, settings: dict[str, Any]) -> tuple[str, Range]:
 
 
 def _check_epsilon(most: float, claim: dict[str, Any]) -> None:
+    if not 0 < most < math.inf:
+        raise UserError(f"--epsilon is {most:g}, and must be a number above 0, for example --epsilon 5.")
     if claim["epsilon"] is None:
         raise UserError(f"--epsilon is {most:g}, but the training has {claim['statement']}. Approve one with noise.")
     if claim["epsilon"] > most:

@@ -15,7 +15,8 @@ from typing import Any
 from fedskew import privacy
 from fedskew.config import RunConfig
 from fedskew.errors import UserError
-from fedskew.flower import signing
+from fedskew.flower import request_log, signing
+from fedskew.flower.guard import brief
 from fedskew.flower.settings import Rules
 from fedskew.methods import registry
 from fedskew.parts.stages import Plan
@@ -23,7 +24,7 @@ from fedskew.types import Spec, Tree, Update
 
 log = logging.getLogger("fedskew")
 
-FOLDER, PURPOSE = "approvals", "approval"
+FOLDER, PURPOSE = request_log.APPROVALS, "approval"
 SCORES = "scores"
 #: keys of a configuration that need no approval: where the coordinator computes and what it counts
 FREE = frozenset({"seed", "per_round", "data.name", "data.dir", "engine.name", "engine.workers", "engine.address"})
@@ -91,6 +92,9 @@ class Statement:
     epsilon: float | None
     leaves: dict[str, Any]
 
+    def has_ended(self, today: date) -> bool:
+        return today.isoformat() > self.until
+
     @property
     def sends_scores(self) -> bool:
         """Whether scores on the site's test data may leave."""
@@ -103,12 +107,12 @@ class Statement:
     def differences(self, config: RunConfig, rules: Rules, today: date) -> list[str]:
         """Say in what a configuration is not what was agreed; what needs the site's data comes later."""
         found = []
-        if today.isoformat() > self.until:
+        if self.has_ended(today):
             found.append(f"the approval ended on {self.until}")
         if (method := method_name(config.method)) != self.method:
-            return [*found, f"method is '{method}', approved is '{self.method}'"]
+            return [*found, f"method is '{method:.200}', approved is '{self.method}'"]
         if config.rounds > self.rounds:
-            found.append(f"rounds is {config.rounds}, approved are {self.rounds}")
+            found.append(f"rounds is {brief(config.rounds)}, approved are {self.rounds}")
         if rules.score == "sites" and not self.sends_scores:
             found.append("score is 'sites', approved is 'server'")
         asked = settings(config, rules)
@@ -117,7 +121,7 @@ class Statement:
             limits = Range(*self.ranges[key]) if key in self.ranges else None
             less = key == CLIENT_SCORES and value is False
             if not (less or same(value, agreed) or (limits is not None and value in limits)):
-                found.append(f"{key} is {_shown(value)}, approved is {limits or _shown(agreed)}")
+                found.append(f"{key:.80} is {_shown(value)}, approved is {limits or _shown(agreed)}")
         return found
 
     def differences_here(self, spec: Spec, plan: Plan, score: str) -> list[str]:
@@ -185,7 +189,9 @@ _DEFAULTS = settings(RunConfig(), Rules())
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)  # which may be too large for a float
 
 
 def same(one: Any, other: Any) -> bool:
@@ -200,11 +206,11 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return "not set" if value is None else f"{value!r:.60}"
+    return "not set" if value is None else brief(value, 60)
 
 
 def _network(network: Mapping[str, Any]) -> str:
-    arguments = ", ".join(f"{key}={value!r:.40}" for key, value in network["args"].items())
+    arguments = ", ".join(f"{key:.80}={brief(value)}" for key, value in network["args"].items())
     return f"{network['name']:.60}({arguments:.80})" if arguments else f"'{network['name']:.60}'"
 
 

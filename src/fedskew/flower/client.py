@@ -54,8 +54,9 @@ def client_app(source: Callable[[Context], Source] | None = None) -> ClientApp:
     def answering(work: Callable[[RecordDict, Asked], RecordDict]) -> Callable[[Message, Context], Message]:
         def answer(message: Message, context: Context) -> Message:
             said = message.content if message.has_content() else None
-            begun = exchange.begin(context.node_config, message.metadata.message_type, said)
+            begun = Exchange()
             try:
+                begun = exchange.begin(context.node_config, message.metadata.message_type, said)
                 with one_thread():
                     content = work(message.content, Asked(context, source, begun))
             except guard.Refused as reason:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ from flwr.app import Array, RecordDict
 
 from fedskew import codec
 from fedskew.config import RunConfig
-from fedskew.errors import UserError
-from fedskew.flower import approval
+from fedskew.flower import approval, guard
 from fedskew.flower.approval import Statement
 from fedskew.flower.guard import Refused
-from fedskew.flower.request_log import Damaged, RequestLog
+from fedskew.flower.request_log import TIME, Chosen, Damaged, RequestLog, Usage, nothing
 from fedskew.flower.settings import Rules
 from fedskew.parts.stages import Plan
 from fedskew.types import Spec, Tree
@@ -29,6 +28,14 @@ log = logging.getLogger("fedskew")
 FOLDER = "federation"
 #: characters of what a coordinator sends that go into the log
 LONGEST = 200
+#: differences from an approval that a reason names, and characters of them
+SHOWN, LONGEST_LIST = 10, 850
+#: a clock may be set right; one that is further behind would let approvals that ended count again
+BEHIND = timedelta(hours=1)
+CLOCK = (
+    "this machine's clock is more than an hour behind the latest line of the site's log, %s. Set the clock; if it was "
+    "ahead then, stop the site, move 'log.jsonl', 'log.head' and 'approvals' elsewhere, approve again, and start it."
+)
 
 #: how long the work took: all else of an answer is the same when a question is asked twice
 SECONDS = "seconds"
@@ -74,7 +81,7 @@ class Recorded(Exchange):
 
     def __init__(self, folder: Path, kind: str, content: RecordDict | None) -> None:
         self.folder, self.log = folder, _logs.setdefault(str(folder), RequestLog(folder))
-        self._facts: dict[str, Any] = {"asked": kind, "request": _digest(content)}
+        self._facts: dict[str, Any] = {"asked": _brief(kind), "request": _digest(content)}
         self._noted = False
         self._fitting: dict[str, Statement] = {}
         self._score = ""
@@ -85,11 +92,14 @@ class Recorded(Exchange):
     def check(self, config: RunConfig, rules: Rules) -> None:
         self._note()
         self._score = rules.score
-        known = approval.in_force(self.folder, self._usage().approved)
+        usage = self._usage()
+        if f"{datetime.now(UTC) + BEHIND:{TIME}}" < usage.latest:
+            log.error(CLOCK, usage.latest)
+            raise Refused("this site's clock is behind its log, so it answers nothing. Its administrator must set it")
+        known = approval.in_force(self.folder, usage.approved)
         if not known:
             raise Refused("this site has approved nothing. It does with: fedskew federation approve DIR METHOD")
-        today = datetime.now().astimezone().date()
-        self._keep(known, {sha: each.differences(config, rules, today) for sha, each in known.items()})
+        self._keep(known, {sha: each.differences(config, rules, _today()) for sha, each in known.items()})
 
     def permit(self, asked: str, spec: Spec, plan: Plan) -> None:
         self._facts["asked"] = asked
@@ -99,9 +109,11 @@ class Recorded(Exchange):
                 here[sha].append(f"{asked} are not in the approval")
         self._keep(self._fitting, here)
         usage, request = self._usage(), self._facts["request"]
-        left = {sha: each for sha, each in self._fitting.items() if request in usage.requests[sha] or self._has(sha)}
+        left = {
+            sha: each for sha, each in self._fitting.items() if request in usage.requests[sha] or self._has(sha, usage)
+        }
         if not left:
-            raise Refused(self._used_up())
+            raise self._used_up()
         self._fitting = left
 
     def release(self, trees: Mapping[str, Tree], numbers: Mapping[str, Any]) -> None:
@@ -110,13 +122,19 @@ class Recorded(Exchange):
         asked = self._facts["asked"]
         here = {sha: each.excess(asked, trees, numbers) for sha, each in self._fitting.items()}
         self._keep(self._fitting, {sha: [why] if why else [] for sha, why in here.items()})
-        usage = self._usage()
-        for sha, statement in self._fitting.items():
-            # an answer that has left before tells nothing new, whatever question it answers now
-            if sha256 in usage.answers[sha, asked] or self._has(sha):
-                self._append("answer", approval=sha, name=statement.name, sha256=sha256, **_left(trees, numbers))
-                return
-        raise Refused(self._used_up())
+
+        def chosen(usage: Usage) -> dict[str, Any]:
+            standing = approval.in_force(self.folder, usage.approved)
+            lasting = {sha: each for sha, each in standing.items() if sha in self._fitting}
+            self._keep(lasting, {sha: _ended(each) for sha, each in lasting.items()})
+            for sha, statement in self._fitting.items():
+                # an answer that has left before tells nothing new, whatever question it answers now
+                if sha256 in usage.answers[sha, asked] or self._has(sha, usage):
+                    return {"approval": sha, "name": statement.name, "sha256": sha256, **_left(trees, numbers)}
+            raise self._used_up()
+
+        # while the site worked, approvals were revoked perhaps, or used up by another process
+        self._append("answer", chosen)
 
     def tell(self, left: str) -> None:
         self._note()
@@ -141,35 +159,54 @@ class Recorded(Exchange):
     def _keep(self, known: Mapping[str, Statement], differences: Mapping[str, list[str]]) -> None:
         """Go on with the approvals that fit, or say why the one that fits best does not."""
         self._fitting = {sha: each for sha, each in known.items() if not differences[sha]}
+        if not known:
+            raise Refused("this site has revoked its approval. It must approve again first")
         if not self._fitting:
             sha, closest = min(differences.items(), key=lambda each: len(each[1]))
-            raise Refused(f"{'; '.join(closest)}. This site must approve it first (its approval '{known[sha].name}')")
+            more = f"; and {len(closest) - SHOWN} more" if len(closest) > SHOWN else ""
+            which = f"This site must approve it first (its approval '{known[sha].name}')"
+            raise Refused(f"{'; '.join(closest[:SHOWN]):.{LONGEST_LIST}}{more}. {which}")
 
-    def _has(self, sha: str) -> bool:
+    def _has(self, sha: str, usage: Usage) -> bool:
         """Tell whether an approval has another answer of the kind that is asked for left."""
         allowed = self._fitting[sha].leaving(self._facts["asked"])
-        return allowed is not None and len(self._usage().answers[sha, self._facts["asked"]]) < allowed.times
+        return allowed is not None and len(usage.answers[sha, self._facts["asked"]]) < allowed.times
 
-    def _used_up(self) -> str:
+    def _used_up(self) -> Refused:
         (first, *_), asked = self._fitting.values(), self._facts["asked"]
         allowed = first.leaving(asked)
         times = 0 if allowed is None else allowed.times
-        return f"all {times} {asked} that this site approved ('{first.name}') have left. It must approve more first"
+        return Refused(
+            f"all {times} {asked} that this site approved ('{first.name}') have left. It must approve more first"
+        )
 
-    def _usage(self) -> Any:
+    def _usage(self) -> Usage:
         try:
             return self.log.refresh()
         except Damaged as mistake:
             raise _hidden(mistake) from None
 
-    def _append(self, kind: str, **facts: Any) -> None:
+    def _append(self, kind: str, chosen: Chosen = nothing, **facts: Any) -> None:
         try:
-            self.log.append(kind, **self._facts, **facts)
+            self.log.append(kind, chosen, **self._facts, **facts)
         except Damaged as mistake:
             raise _hidden(mistake) from None
 
-    def _or_in_the_processes_log(self) -> Any:
-        return suppress(UserError, OSError)
+    @contextmanager
+    def _or_in_the_processes_log(self) -> Iterator[None]:
+        """Nothing leaves anyway; Flower would send the text of an exception to the coordinator."""
+        try:
+            yield
+        except Exception:
+            log.exception("the site's log could not be written")
+
+
+def _today() -> date:
+    return datetime.now().astimezone().date()
+
+
+def _ended(statement: Statement) -> list[str]:
+    return [f"the approval ended on {statement.until}"] if statement.has_ended(_today()) else []
 
 
 def _hidden(mistake: Damaged) -> Refused:
@@ -202,4 +239,6 @@ def _digest(content: RecordDict | None) -> str:
 
 
 def _brief(value: Any) -> Any:
-    return value if isinstance(value, int) else str(value)[:LONGEST]
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else guard.brief(value)
+    return str(value)[:LONGEST]

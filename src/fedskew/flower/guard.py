@@ -21,6 +21,12 @@ from fedskew.types import Broadcast, Round, Spec
 class Refused(UserError):
     """A site does not do what it is asked. The coordinator is told why, so the text names nothing of the site's own."""
 
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason[:LONGEST])
+
+
+#: characters of a reason: it goes into the site's log, and a coordinator must not choose how long that gets
+LONGEST = 1000
 
 #: keys of a configuration that may hold text; a key that is not here could name a file of the site
 WORDS = frozenset(

@@ -166,7 +166,6 @@ def show_log(folder: Path, as_json: bool) -> None:
     """Site: verify and show the log of every request, answer and refusal."""
     check_machine()
     from fedskew.federation import approval
-    from fedskew.flower.request_log import PENDING
 
     site = approval.member(folder)
     lines = approval.history(site)
@@ -178,7 +177,7 @@ def show_log(folder: Path, as_json: bool) -> None:
         return
     rows = [[str(each["n"]), each["time"], each["kind"], *_row(each)] for each in lines]
     print_table(["line", "time", "what", "run", "round", "asked", "method", "said"], rows, left=8)
-    if PENDING in lines[-1]:
+    if lines[-1].get("pending"):
         echo(f"Line {len(lines)} is signed, and not yet in log.jsonl: its process was killed. The next one adds it.")
     echo(f"The chain holds: {len(lines)} lines, the last is signed by this site. Its hash: {lines[-1]['hash']}")
 

@@ -18,7 +18,7 @@ from fedskew import record, space, sweep
 from fedskew.cli import main
 from fedskew.config import RunConfig
 from fedskew.data.sources import Source
-from fedskew.errors import UserError
+from fedskew.errors import Diverged, UserError
 from fedskew.report import sweep as report
 from fedskew.report.runs import folders
 from tests.contract import harness
@@ -335,7 +335,7 @@ def test_a_run_that_fails_has_no_score_and_is_named_while_the_others_go_on(tmp_p
     def breaking(name: str, config: RunConfig) -> Any:
         def advance(line: dict[str, Any]) -> None:
             if (name, config.seed) in broken:
-                raise UserError("the disk is full; make room")
+                raise Diverged("round 1 has no update that can be used")
 
         return advance
 
@@ -346,11 +346,20 @@ def test_a_run_that_fails_has_no_score_and_is_named_while_the_others_go_on(tmp_p
     assert found["methods"][1]["chosen"] == "fedprox(mu=1)" and found["methods"][1]["test"] is not None
     assert found["methods"][0]["tested"] == {"last10": [None], "last": [None]}
     places = ["trials/fedprox-mu=0.01-seed1", "confirmed/fedavg-local.lr=0.1-seed2"]
-    assert found["failed"] == dict.fromkeys(places, "the disk is full; make room")
+    assert found["failed"] == dict.fromkeys(places, "round 1 has no update that can be used")
     for name in ("sweep.md", "sweep.html"):
         assert all(f"The run {place} failed and has no score" in (out / name).read_text() for place in places)
     mended = tuned(out, resume=True)
     assert not mended["failed"] and mended["methods"][0]["test"] is not None
+
+
+def test_a_damaged_trial_ends_the_sweep_and_chooses_nothing(tmp_path: Path) -> None:
+    tuned(tmp_path)
+    path = sorted((tmp_path / "trials").glob(f"*/{record.NAME}"))[0]
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"round":0', b'"round":9', 1))
+    with pytest.raises(UserError, match="malformed at line 2"):
+        tuned(tmp_path, resume=True)
 
 
 def test_without_any_score_there_is_no_winner(tmp_path: Path) -> None:
@@ -358,7 +367,7 @@ def test_without_any_score_there_is_no_winner(tmp_path: Path) -> None:
         tuned(tmp_path / "none", rounds=0)
 
     def breaking(name: str, config: RunConfig) -> Any:
-        raise UserError(f"{name} broke")
+        raise Diverged(f"{name} broke")
 
     with pytest.raises(UserError, match=r"has a score, so none is the best: fedavg, local.lr=0.001 broke"):
         tuned(tmp_path / "broken", progress=lambda name, config: lambda line: breaking(name, config))

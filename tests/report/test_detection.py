@@ -176,7 +176,7 @@ def test_other_doors_are_not_detections(tmp_path: Path) -> None:
         ({"exclude": ["-1"]}, "class '-1' does not exist; the classes are mole, nevus, <scar>, or 0 to 2"),
         ({"which": 2}, "detection 2 does not exist; the run has detections 1 to 1"),
         ({"which": 0}, "detection 0 does not exist; the run has detections 1 to 1"),
-        ({"options": {"seeds": 0}}, "detection: seeds is 0 and must be at least 1"),
+        ({"options": {"seeds": 0}}, "detection: seeds is 0 and must be at least 1, at most 10,000"),
         (
             {"indicator": "height"},
             "detection: indicator 'height' is unknown; there are cells, raw cells, loss, confidence, certainty, lid",

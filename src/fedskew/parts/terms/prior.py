@@ -64,7 +64,8 @@ class RampedDistillation(Term):
         return {"lam": noisy.new_tensor(self.ramp(desk.round.counted, desk.task), dtype=torch.float32) * (noisy > 0)}
 
     def begin(self, local: Local) -> tuple[Tensor, Tree, float]:
-        lam, most = float(local.extras["lam"]), float(torch.tensor(self.a, dtype=torch.float32))  # as it was sent
+        sent = local.extras["lam"]
+        lam, most = float(sent), float(sent.new_tensor(self.a))  # rounded as it was sent
         if not 0 <= lam <= most:
             raise UserError(f"lam is {lam:g}, and must be from 0 to {self.a:g}. The server must send the ramp's value.")
         return local.shard.counts, local.weights, lam

@@ -1,11 +1,12 @@
-"""What a federation on Flower adds to a round's local work: fedskew's engine beside plain Flower, on this machine.
+"""Measure what a federation adds to a round's local work: fedskew's engine beside plain Flower, on this machine.
 
-Plain Flower is `benchmarks/plain-flower`, on SuperNodes as they are started by default; fedskew runs FedAvg with one
-local step per site, in its own processes that stay. Both have a database, TLS on loopback, and no node keys.
-They take turns: a federation is started, does its rounds (the first is a warm-up), and is ended before the other's.
-What FILE already holds is not measured again, so that an interrupted benchmark goes on.
+Plain Flower is `benchmarks/plain-flower`, on SuperNodes with their defaults. fedskew runs FedAvg with one local step
+per site, in its own processes. Both use a database, TLS on loopback, and no node keys. They take turns: a federation
+starts, runs its rounds (the first is a warm-up), and stops before the other one starts. Results that are already in
+FILE are not measured again, so an interrupted benchmark continues; `--again` measures a side of them anew.
 
     python benchmarks/federation.py [--nodes 2 5 10] [--weights small large] [--rounds 5] [--turns 2] [--out FILE]
+        [--again plain fedskew]
 
 small  4 kB,  2, 5 and 10 nodes
 large  44 MB, 2 and 5 nodes
@@ -32,19 +33,23 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fedskew import api
 from fedskew import config as configuration
-from fedskew import evidence, experiment, face, record
-from fedskew.config import RunConfig
+from fedskew.config.schema import RunConfig
+from fedskew.core.types import Broadcast
 from fedskew.engines.inline import Inline
-from fedskew.flower import project
-from fedskew.types import Broadcast
-from fedskew.work.gather import Gathered
-from fedskew.work.site import Site
-from fedskew.work.store import Store
+from fedskew.experiment import run as experiment
+from fedskew.experiment import run_metadata
+from fedskew.federation.transport import project
+from fedskew.record import reader
+from fedskew.runtime.accumulate import Replies
+from fedskew.runtime.context import RunContext
+from fedskew.runtime.store import Store
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 HIDDEN = {"small": [14], "large": [3280, 3280]}
+SIDES = ("plain", "fedskew")
 NODES = {"small": (2, 5, 10), "large": (2, 5)}
 SAMPLES = 10
 PATIENCE = 900
@@ -52,7 +57,7 @@ PATIENCE = 900
 
 @dataclass
 class Cell:
-    """Seconds that each round took beside its local work, and what was taken off fedskew's for that."""
+    """Seconds of each round beside its local work, and the local work subtracted from fedskew's; when each side ran."""
 
     nodes: int
     weights: str
@@ -60,10 +65,11 @@ class Cell:
     local: float
     plain: list[float] = field(default_factory=list)
     fedskew: list[float] = field(default_factory=list)
+    measured: dict[str, Any] = field(default_factory=dict)
 
 
 class Federation:
-    """A SuperLink with TLS and whatever else is started; `folder` holds the logs."""
+    """A SuperLink with TLS, and other processes; `folder` holds the logs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.started = folder, dict[str, subprocess.Popen[bytes]]()
@@ -115,23 +121,23 @@ class Federation:
         return found
 
     def follow(self, read: Callable[[], list[dict[str, Any]]], rounds: int, nodes: int) -> list[float]:
-        """Seconds of the rounds after the first, once they are done; nobody may miss one."""
-        told = 0
+        """Return the seconds of all rounds but the first; every node must answer every round."""
+        printed = 0
 
         def done() -> list[float]:
-            nonlocal told
+            nonlocal printed
             lines = read()
-            for line in lines[told:]:
-                tell(f"  round {told} of {rounds - 1}: {line['seconds']:.2f} s, {line['replies']} replies")
-                told += 1
+            for line in lines[printed:]:
+                tell(f"  round {printed} of {rounds - 1}: {line['seconds']:.2f} s, {line['replies']} replies")
+                printed += 1
                 if line["replies"] != nodes:
-                    raise RuntimeError(f"round {told - 1} had {line['replies']} replies, and {nodes} are needed")
+                    raise RuntimeError(f"round {printed - 1} had {line['replies']} replies, and {nodes} are needed")
             return [line["seconds"] for line in lines[1:]] if len(lines) == rounds else []
 
         return list(self.wait(done))
 
     def close(self) -> None:
-        """End all processes and whatever they started."""
+        """Stop all processes and their children."""
         for sign in (signal.SIGTERM, signal.SIGKILL):
             for process in self.running():
                 with suppress(ProcessLookupError):
@@ -143,7 +149,7 @@ class Federation:
             started.wait()
 
     def running(self) -> list[int]:
-        """Processes that have this folder in their environment; Flower puts some of them into sessions of their own."""
+        """Return processes with this folder in their environment; Flower gives some of them their own sessions."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -169,7 +175,7 @@ def federation() -> Iterator[Federation]:
 
 
 def plain(nodes: int, config: RunConfig) -> list[float]:
-    """Rounds of plain Flower: nothing is trained, so all of it is Flower's."""
+    """Measure rounds of plain Flower. Nothing is trained, so all time is Flower's."""
     with federation() as made:
         made.link("flower-superlink")
         for node in range(nodes):
@@ -186,54 +192,56 @@ def plain(nodes: int, config: RunConfig) -> list[float]:
 
 
 def fedskew(nodes: int, config: RunConfig) -> list[float]:
-    """Rounds of fedskew, local work and all."""
+    """Measure rounds of fedskew, with local work."""
     with federation() as made:
         allowed, secret, runs = (made.folder / name for name in ("allowed", "secret", "runs"))
         allowed.write_text(project.digest() + "\n")
         secret.write_bytes(secrets.token_bytes(32))
         secret.chmod(0o600)
         apart = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
-        made.link("python", "-m", "fedskew.flower.link", *apart)
-        executor = ["-m", "fedskew.flower.executor"]
+        made.link("python", "-m", "fedskew.federation.transport.superlink", *apart)
+        executor = ["-m", "fedskew.federation.transport.executor"]
         common = ["--address", made.address, "--allow", str(allowed), "--ca", str(made.certificate)]
-        made.start("office", "python", *executor, "coordinator", *common, "--secret", str(secret), "--runs", str(runs))
+        made.start(
+            "coordinator", "python", *executor, "coordinator", *common, "--secret", str(secret), "--runs", str(runs)
+        )
         for node in range(nodes):
-            told = made.folder / f"node{node}.toml"
-            told.write_text(f'site = {node}\nmemory = "{made.folder / "memory"}"\n')
-            made.start(f"node{node}", "python", *executor, "site", *common, "--node-config", str(told))
+            printed = made.folder / f"node{node}.toml"
+            printed.write_text(f'site = {node}\nmemory = "{made.folder / "memory"}"\n')
+            made.start(f"node{node}", "python", *executor, "site", *common, "--node-config", str(printed))
         out, app = made.folder / "run", runs / "app"
         given = project.write(app, {"config": configuration.dumps(config), "out": str(out)})
         made.submit(app, str(given))
 
         def read() -> list[dict[str, Any]]:
-            return record.read(out).rounds if (out / record.NAME).exists() else []
+            return reader.read(out).rounds if (out / reader.NAME).exists() else []
 
         return made.follow(read, config.rounds, nodes)
 
 
 class Watched(Inline):
-    """Keeps what the clients of each round took."""
+    """Record the seconds of each round's clients."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: RunContext) -> None:
         super().__init__(site, Store())
         self.clients: list[list[float]] = []
 
-    def ask(self, sent: Sequence[Broadcast]) -> Gathered:
+    def ask(self, sent: Sequence[Broadcast]) -> Replies:
         gathered = super().ask(sent)
         self.clients.append([update.metrics["seconds"] for update in gathered.updates])
         return gathered
 
 
 def local_work(config: RunConfig) -> tuple[int, float]:
-    """Bytes of the weights; a round's seconds in one process, as if one client per core had worked at once."""
+    """Return bytes of the weights, and a round's seconds in one process as if each client had a core."""
     watched: list[Watched] = []
 
-    def engine(site: Site) -> Watched:
+    def engine(site: RunContext) -> Watched:
         watched.append(Watched(site))
         return watched[0]
 
     with tempfile.TemporaryDirectory() as folder:
-        result = experiment.run(config, Path(folder) / "run", given=experiment.Given(engine=engine))
+        result = experiment.run(config, Path(folder) / "run", inputs=experiment.RunInputs(engine=engine))
     found = []
     for line, clients in list(zip(result.rounds, watched[0].clients, strict=True))[1:]:
         at_once = math.ceil(len(clients) / (os.cpu_count() or 1)) * max(clients)
@@ -242,10 +250,10 @@ def local_work(config: RunConfig) -> tuple[int, float]:
 
 
 def job(nodes: int, weights: str, rounds: int) -> RunConfig:
-    """FedAvg, one step per site and round."""
-    return face.configure(
-        method="fedavg", dataset="synthetic", partition="iid", clients=nodes, rounds=rounds + 1, epochs=1,
-        batch=SAMPLES, model="mlp", engine="inline",
+    """Return FedAvg with one step per site and round."""
+    return api.configure(
+        method="fedavg", dataset="synthetic", partition="iid", clients=nodes, rounds=rounds + 1, local_epochs=1,
+        batch_size=SAMPLES, model="mlp", engine="inline",
         settings=[
             f"data.options.samples={SAMPLES * nodes}", f"model.args.hidden={HIDDEN[weights]}",
             f"evaluate.every={rounds + 1}",
@@ -253,11 +261,19 @@ def job(nodes: int, weights: str, rounds: int) -> RunConfig:
     )  # fmt: skip
 
 
-def measure(nodes: int, weights: str, rounds: int, turns: int) -> Cell:
+def measure(nodes: int, weights: str, rounds: int, turns: int, sides: Sequence[str], before: dict[str, Any]) -> Cell:
+    """Measure sides of a cell; those of `before` that are not among them stay."""
     config = job(nodes, weights, rounds)
-    cell = Cell(nodes, weights, *local_work(config))
+    cell = Cell(**before) if before else Cell(nodes, weights, *local_work(config))
+    if "fedskew" in sides:
+        cell.local = local_work(config)[1]
+    for side in sides:
+        setattr(cell, side, [])
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        commit = run_metadata.versions()["commit"]
+        cell.measured[side] = {"started": started, "commit": commit, "load": os.getloadavg()}
     for turn in range(turns):
-        for side in ("plain", "fedskew") if turn % 2 == 0 else ("fedskew", "plain"):
+        for side in sides if turn % 2 == 0 else sides[::-1]:
             tell(f"{nodes} nodes, {weights} weights, turn {turn + 1} of {turns}: {side} ...")
             if side == "plain":
                 cell.plain += plain(nodes, config)
@@ -287,24 +303,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE / "federation.json")
+    parser.add_argument("--again", nargs="+", choices=SIDES, default=[])
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that processes are ended then, too
     found = {
-        "machine": evidence.hardware(),
-        "versions": evidence.versions() | {"flwr": metadata.version("flwr")},
+        "machine": run_metadata.hardware(),
+        "versions": {**run_metadata.versions(), "flwr": metadata.version("flwr")},
     }
-    cells: list[dict[str, Any]] = []
+    del found["versions"]["commit"]  # every measurement has its own
+    cells: dict[tuple[str, int], dict[str, Any]] = {}
     if asked.out.exists():
-        cells = json.loads(asked.out.read_text())["cells"]
-    there = {(cell["nodes"], cell["weights"]) for cell in cells}
-    wanted = [(nodes, weights) for weights in asked.weights for nodes in asked.nodes if nodes in NODES[weights]]
-    for nodes, weights in wanted:
-        if (nodes, weights) not in there:
-            moment = {"started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "load": os.getloadavg()}
-            cells.append(moment | asdict(measure(nodes, weights, asked.rounds, asked.turns)))
-            asked.out.write_text(json.dumps(found | {"cells": cells}, indent=1) + "\n")
+        cells = {(each["weights"], each["nodes"]): each for each in json.loads(asked.out.read_text())["cells"]}
+    wanted = [(weights, nodes) for weights in asked.weights for nodes in asked.nodes if nodes in NODES[weights]]
+    for weights, nodes in wanted:
+        before = cells.get((weights, nodes), {})
+        if sides := [side for side in SIDES if side in asked.again or not before.get(side)]:
+            cells[weights, nodes] = asdict(measure(nodes, weights, asked.rounds, asked.turns, sides, before))
+            asked.out.write_text(json.dumps(found | {"cells": list(cells.values())}, indent=1) + "\n")
     print("\n| nodes | weights | plain Flower adds | fedskew adds | local work taken off |\n|---|---|---|---|---|")
-    print("\n".join(map(row, cells)))
+    print("\n".join(map(row, cells.values())))
 
 
 if __name__ == "__main__":

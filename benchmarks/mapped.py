@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedskew import experiment, face
+from fedskew import api
 from fedskew.data import images
-from fedskew.data.listing import Listing, source
+from fedskew.data.datasets.listing import Listing, source
+from fedskew.experiment import run as experiment
 
 FILES = 1000
 CLASSES = 10
@@ -63,11 +64,11 @@ def measure(count: int) -> dict[str, float]:
         data = source("mapped", train, test, list(map(str, range(CLASSES))), decode)
         decoded = time.perf_counter() - began
         phase = "training"
-        config = face.configure(
-            partition="iid", clients=20, rounds=2, epochs=1, batch=100, model="mlp", workers=2,
+        config = api.configure(
+            partition="iid", clients=20, rounds=2, local_epochs=1, batch_size=100, model="mlp", workers=2,
             settings=["model.args.hidden=[16]"],
         )  # fmt: skip
-        experiment.run(config, given=experiment.Given(source=data))
+        experiment.run(config, inputs=experiment.RunInputs(source=data))
         phase = ""
         watcher.join()
     seconds = {"decode_s": decoded, "train_s": time.perf_counter() - began - decoded}
@@ -82,8 +83,8 @@ def main() -> None:
     for count in (FILES, 100_000):
         command = [sys.executable, __file__, str(count)]
         found[count] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        told = ", ".join(f"{name} {value:.0f}" for name, value in found[count].items())
-        print(f"{count:7} images: peak of RssAnon over all processes in MiB, and seconds: {told}", flush=True)
+        figures = ", ".join(f"{name} {value:.0f}" for name, value in found[count].items())
+        print(f"{count:7} images: peak of RssAnon over all processes in MiB, and seconds: {figures}", flush=True)
     for phase in ("decoding", "training"):
         print(f"more for 100,000 images, {phase}: {found[100_000][phase] - found[FILES][phase]:.0f} MiB")
 

@@ -13,7 +13,7 @@ from statistics import median
 import torch
 
 import fedskew
-from fedskew import evidence
+from fedskew.experiment import run_metadata
 
 #: Networks that the papers train on CIFAR-10, with the batch that they take there.
 NETWORKS = {"cnn2": 50, "resnet8": 50, "mobilenetv2": 64}
@@ -23,7 +23,7 @@ SAMPLES = 640
 def seconds(network: str, batch: int, precision: str, images: tuple[torch.Tensor, ...]) -> float:
     """Of the second round: the first sets up what is kept."""
     done = fedskew.run(
-        "fedavg", data=images, model=network, partition="iid", clients=1, rounds=2, epochs=1, batch=batch,
+        "fedavg", data=images, model=network, partition="iid", clients=1, rounds=2, local_epochs=1, batch_size=batch,
         precision=precision, engine="inline",
     )  # fmt: skip
     return done.rounds[1]["seconds"]
@@ -33,7 +33,7 @@ def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     x, y = torch.rand(SAMPLES + 10, 3, 32, 32), torch.arange(SAMPLES + 10) % 10
     images = (x[:SAMPLES], y[:SAMPLES], x[SAMPLES:], y[SAMPLES:])
-    print(f"{evidence.hardware()['cpu']}, one thread, torch {torch.__version__}, {SAMPLES} images of 3x32x32\n")
+    print(f"{run_metadata.hardware()['cpu']}, one thread, torch {torch.__version__}, {SAMPLES} images of 3x32x32\n")
     print("| network | float32 | bf16 | ratio | single ratios |\n|---|---|---|---|---|")
     for network, batch in NETWORKS.items():
         turns = [[seconds(network, batch, each, images) for each in ("float32", "bf16")] for _ in range(repeats)]

@@ -1,12 +1,12 @@
-"""Are the numbers of detection what they say? Simulated federations whose truth is known; about three minutes.
+"""Check the numbers of the detection on simulated federations whose truth is known; takes about three minutes.
 
     python scripts/detection_calibration.py [--write]
 
 1. P-values of 500 federations without noise and with cells of 5 to 2000 samples, against the uniform distribution.
-2. Verdicts where sites differ although nobody is noisy, and where some are.
+2. Verdicts for federations whose sites differ, without and with noisy clients.
 3. Predicted against observed share of noisy clients, in ten bins of the probability, over 200 federations.
 
-The constants of `fedskew.detection` were fixed on other seeds. `--write` puts the tables into docs/detection.md.
+The constants of `fedskew.detection` were fixed on other seeds. `--write` puts the tables into the page.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fedskew.detection import chance
 from fedskew.detection.cells import Cells
 from fedskew.detection.judge import judge
 
-PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "detection.md"
 EDGES = np.array([0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000])
 CLIENTS, CLASSES = 20, 8
 SEED = 1_000_000
 
 
 def bucket(count: np.ndarray) -> np.ndarray:
-    """The lower edge of each count's bucket."""
+    """Return the lower edge of each count's range."""
     return EDGES[np.searchsorted(EDGES, count, side="right") - 1]
 
 
@@ -44,13 +44,13 @@ def chance_only(rng: np.random.Generator, losses: str, sizes: str) -> tuple[np.n
     drawn = np.exp(rng.uniform(np.log(5), np.log(2000), shape)) * np.exp(rng.normal(0, 0.5, (CLIENTS, CLASSES)))
     count = np.clip(drawn, 5, 2000).astype(np.int64)
     mean, se = np.empty(count.shape), np.empty(count.shape)
-    centre = rng.uniform(0.3, 1.5, CLASSES)
+    center = rng.uniform(0.3, 1.5, CLASSES)
     for (k, c), n in np.ndenumerate(count):
         if losses == "normal":
-            sample = rng.normal(centre[c], 0.6 * centre[c], n)
+            sample = rng.normal(center[c], 0.6 * center[c], n)
         else:
             gamma = float(losses.split()[1])
-            sample = rng.gamma(gamma, centre[c] / gamma, n)
+            sample = rng.gamma(gamma, center[c] / gamma, n)
         mean[k, c], se[k, c] = sample.mean(), sample.std(ddof=1) / n**0.5
     return mean, se, bucket(count)
 
@@ -95,11 +95,11 @@ def federation(rng: np.random.Generator, noisy: int, spread: float, eta: tuple[f
     chosen = np.zeros(CLIENTS, dtype=bool)
     chosen[rng.permutation(CLIENTS)[:noisy]] = True
     rate = np.where(chosen, rng.uniform(*eta, CLIENTS), 0.0)[:, None] * rng.uniform(0.6, 1.4, shape)
-    centre = (1 - rate) * right + rate * wrong
+    center = (1 - rate) * right + rate * wrong
     variance = (1 - rate) * 1.5 * right**2 + rate * 0.25 * wrong**2 + rate * (1 - rate) * (wrong - right) ** 2
     n = np.maximum(count, 2)
-    gamma = centre**2 / (variance / n)
-    mean = rng.gamma(gamma, centre / gamma)
+    gamma = center**2 / (variance / n)
+    mean = rng.gamma(gamma, center / gamma)
     se = np.sqrt(variance / n * rng.chisquare(n - 1) / (n - 1))
     missing = count < 2
     return Federation(Cells(np.where(missing, np.nan, mean), np.where(missing, np.nan, se), bucket(count)), chosen)
@@ -114,9 +114,9 @@ def verdicts(federations: int = 100) -> list[str]:
             for number in range(federations):
                 rng = np.random.default_rng([SEED, 1, number])
                 made = federation(rng, int(rng.integers(4, 13)) if noisy else 0, spread, (0.3, 0.5))
-                judgement = judge(made.cells)
-                found[judgement.verdict] += 1
-                exact += bool((judgement.noisy == made.noisy).all())
+                judgment = judge(made.cells)
+                found[judgment.verdict] += 1
+                exact += bool((judgment.noisy == made.noisy).all())
             counts = " | ".join(str(found[verdict]) for verdict in ("none", "inconclusive", "some"))
             rows.append(f"| {spread:.2f} | {'4-12' if noisy else '0'} | {counts} | {exact} |")
     return rows
@@ -148,7 +148,7 @@ def reliability(federations: int = 200) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/detection.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/explanation/detection.md")
     asked = parser.parse_args()
     for name, table in (("uniformity", uniformity), ("verdicts", verdicts), ("reliability", reliability)):
         rows = "\n".join(table())

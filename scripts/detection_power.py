@@ -1,8 +1,8 @@
-"""How often detection is right: 100 federations without noise, 100 with 4 to 12 noisy clients of 20.
+"""Measure how often detection is right: 100 federations without noise, 100 with 4 to 12 noisy clients of 20.
 
     python scripts/detection_power.py FOLDER [--fixing 20] [--early FOLDER] [--write]
 
-FOLDER holds trained federations, null_0.npz ... and noisy_0.npz ... (mean, se, count, noisy), as
+FOLDER, or FOLDER.tar.xz, holds trained federations, null_0.npz ... and noisy_0.npz ... (mean, se, count, noisy), as
 scripts/detection_federations.py makes them. Those numbered below `--fixing` only teach a
 generator of cells. All the others are judged, and drawn ones fill them up to 100 of each kind. Those of
 `--early` had a shorter warm-up, fixed nothing, and are judged as they are.
@@ -21,8 +21,9 @@ import numpy as np
 
 from fedskew.detection.cells import Cells
 from fedskew.detection.judge import judge
+from fedskew.reproduce import archive
 
-PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "detection.md"
 FEDERATIONS = 100
 LEAST_COUNT = 5
 SEED = 2_000_000
@@ -58,7 +59,7 @@ class Generator:
 
     def __init__(self, trained: list[Federation]) -> None:
         self.classes: list[np.ndarray] = []
-        gaps, parts = [], {False: [], True: []}
+        missing, parts = [], {False: [], True: []}
         for federation in trained:
             count = federation.cells.count
             usable = count >= LEAST_COUNT
@@ -67,7 +68,7 @@ class Generator:
             level = np.nanmean(log - clean, axis=1)
             self.classes.append(clean)
             if federation.noisy.any():
-                gaps.append((federation.noisy.sum(), level[federation.noisy].mean()))
+                missing.append((federation.noisy.sum(), level[federation.noisy].mean()))
             relative = federation.cells.se / federation.cells.mean
             for kind in {False, bool(federation.noisy.any())}:
                 own = federation.noisy == kind
@@ -76,10 +77,10 @@ class Generator:
                 has = usable[own]
                 parts[kind].append((away, left[has], relative[own][has], count[own][has], has))
         # The more clients are noisy, the better the model knows their labels, and the smaller is the gap.
-        number, height = np.array(gaps).reshape(-1, 2).T
-        self.gap = np.polyfit(number, height, 1) if gaps else np.zeros(2)
+        number, height = np.array(missing).reshape(-1, 2).T
+        self.gap = np.polyfit(number, height, 1) if missing else np.zeros(2)
         left_over = height - np.polyval(self.gap, number)
-        self.gap_spread = float(np.sqrt((left_over**2).sum() / max(len(gaps) - 2, 1)))
+        self.gap_spread = float(np.sqrt((left_over**2).sum() / max(len(missing) - 2, 1)))
         self.pools = {
             kind: Pool(
                 float(np.sqrt(np.mean(np.concatenate([part[0] for part in found]) ** 2))),
@@ -111,7 +112,7 @@ class Generator:
 
 
 def numbered(folder: Path, kind: str) -> Iterator[tuple[int, Federation]]:
-    """The trained federations of a kind in the order of their numbers."""
+    """Return the trained federations of a kind in the order of their numbers."""
     for path in sorted(folder.glob(f"{kind}_*.npz"), key=lambda path: int(path.stem.split("_")[1])):
         with np.load(path) as arrays:
             cells = Cells(arrays["mean"], arrays["se"], arrays["count"])
@@ -123,7 +124,10 @@ def measured(folder: Path, kind: str, fixing: int) -> list[str]:
     known = [federation for number, federation in trained if number < fixing]
     others = [federation for number, federation in trained if number >= fixing][:FEDERATIONS]
     if len(known) < 3:
-        raise SystemExit(f"{folder} holds {len(known)} federations {kind}_*.npz below {fixing}; it takes at least 3")
+        raise SystemExit(
+            f"{folder} has {len(known)} federations {kind}_*.npz below {fixing}. "
+            "Make at least 3 with scripts/detection_federations.py."
+        )
     generator = Generator(known)
     clients = len(known[0].noisy)
     drawn = []
@@ -134,17 +138,17 @@ def measured(folder: Path, kind: str, fixing: int) -> list[str]:
 
 
 def row(kind: str, source: str, federations: list[Federation]) -> str:
-    judgements = [judge(federation.cells) for federation in federations]
-    verdicts = Counter(judgement.verdict for judgement in judgements)
-    pairs = list(zip(judgements, federations, strict=True))
+    judgments = [judge(federation.cells) for federation in federations]
+    verdicts = Counter(judgment.verdict for judgment in judgments)
+    pairs = list(zip(judgments, federations, strict=True))
     exact = sum(bool((j.noisy == f.noisy).all()) for j, f in pairs)
     voted = sum(bool((j.voted == f.noisy).all()) for j, f in pairs)
-    told = " | ".join(str(verdicts[verdict]) for verdict in ("none", "inconclusive", "some"))
-    return f"| {kind} | {source} | {len(federations)} | {told} | {exact} | {voted} |"
+    counts = " | ".join(str(verdicts[verdict]) for verdict in ("none", "inconclusive", "some"))
+    return f"| {kind} | {source} | {len(federations)} | {counts} | {exact} | {voted} |"
 
 
 def show(mark: str, rows: list[str], write: bool) -> None:
-    """Print a table, and put it into its place in the docs if asked to."""
+    """Print a table, and write it into the docs if asked to."""
     table = "\n".join([*HEADING, *rows])
     print(table)
     if write:
@@ -154,10 +158,12 @@ def show(mark: str, rows: list[str], write: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=lambda text: archive.folder_of(Path(text)))
     parser.add_argument("--fixing", type=int, default=20, help="federations numbered below this fixed the thresholds")
-    parser.add_argument("--early", type=Path, help="federations whose models have learned little")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/detection.md")
+    parser.add_argument(
+        "--early", type=lambda text: archive.folder_of(Path(text)), help="federations whose models have learned little"
+    )
+    parser.add_argument("--write", action="store_true", help="put the table into docs/explanation/detection.md")
     asked = parser.parse_args()
     rows = [line for kind in KINDS for line in measured(asked.folder, kind, asked.fixing)]
     cells = [[part.strip() for part in line.split("|")[1:-1]] for line in rows]

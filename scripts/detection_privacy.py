@@ -1,9 +1,10 @@
-"""What privacy of the indicators costs the detection: quality against epsilon.
+"""Measure what private indicators cost the detection: quality against epsilon.
 
     python scripts/detection_privacy.py FOLDER [--write]
 
-FOLDER is that of `detection_federations.py`. The losses behind a cell are drawn from the gamma law with the cell's mean
-and variance, privatised as a client would, and judged. `--write` puts the table into docs/detection.md.
+FOLDER, or FOLDER.tar.xz, is that of `detection_federations.py`. The losses behind a cell are drawn from the gamma law
+with the cell's mean and variance, privatized as a client would, and judged. `--write` puts the table into
+docs/explanation/detection.md.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedskew import seeds
+from fedskew.core import seeds
+from fedskew.core.types import Tree
 from fedskew.detection import privacy
 from fedskew.detection.cells import Cells
 from fedskew.detection.judge import judge
 from fedskew.parts import measures
-from fedskew.types import Tree
+from fedskew.reproduce import archive
 
-PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "detection.md"
 EPSILONS = (None, 32.0, 16.0, 8.0, 4.0, 2.0, 1.0)
 DELTA, CLIP = 1e-5, 5.0
 
 
-def losses(cells: dict[str, np.ndarray], client: int, rng: np.random.Generator) -> measures.Seen:
-    """Samples that could stand behind a client's cells."""
+def losses(cells: dict[str, np.ndarray], client: int, rng: np.random.Generator) -> measures.SampleMeasures:
+    """Draw samples that fit a client's cells."""
     y, drawn = [], []
     for c, (mean, se, count) in enumerate(zip(*(cells[n][client] for n in ("mean", "se", "count")), strict=True)):
         if count and np.isfinite(se) and se > 0 and mean > 0:
@@ -37,7 +39,9 @@ def losses(cells: dict[str, np.ndarray], client: int, rng: np.random.Generator) 
             drawn.append(rng.gamma(shape, mean / shape, int(count)))
             y.append(np.full(int(count), c))
     nothing = torch.zeros(0)
-    return measures.Seen(torch.from_numpy(np.concatenate(y)), nothing, torch.from_numpy(np.concatenate(drawn)), nothing)
+    return measures.SampleMeasures(
+        torch.from_numpy(np.concatenate(y)), nothing, torch.from_numpy(np.concatenate(drawn)), nothing
+    )
 
 
 def hiding(seed: int) -> Callable[[Tree, float], Tree]:
@@ -51,7 +55,7 @@ def hiding(seed: int) -> Callable[[Tree, float], Tree]:
 
 
 def reported(cells: dict[str, np.ndarray], epsilon: float | None, rng: np.random.Generator) -> Cells:
-    """What the server gets to see."""
+    """Return what the server sees."""
     classes, rows = cells["mean"].shape[1], []
     for client in range(len(cells["mean"])):
         seen = losses(cells, client, rng)
@@ -66,7 +70,7 @@ def reported(cells: dict[str, np.ndarray], epsilon: float | None, rng: np.random
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=lambda text: archive.folder_of(Path(text)))
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     files = sorted(asked.folder.glob("*.npz"))

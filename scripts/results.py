@@ -1,4 +1,4 @@
-"""The runs behind docs/results.md: results/queue.toml from top to bottom, resumable at any moment.
+"""Run what docs/results/tables.md shows: results/queue.toml from top to bottom, resumable at any moment.
 
     FEDSKEW_DATA=DIR FEDSKEW_CACHE=DIR python scripts/results.py [ID ...]
 
@@ -19,18 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedskew import experiment
-from fedskew.errors import UserError
-from fedskew.reproduce import cells, one
-from fedskew.reproduce.catalogue import Cell, Preset, find
+from fedskew.core.errors import UserError
+from fedskew.experiment.callbacks import Callback, Run
+from fedskew.reproduce import run_cache, runner
+from fedskew.reproduce.presets import Cell, Preset, find
 from fedskew.reproduce.schema import Scale
 
 RESULTS = Path(__file__).parent.parent / "results"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A table or figure with the rows and seeds that are wanted of it; no methods means all."""
+class Section:
+    """Hold a table or figure with its wanted rows and seeds; no methods means all."""
 
     preset: Preset
     scale: Scale
@@ -39,30 +39,31 @@ class Entry:
     precision: str = "float32"
 
     def groups(self) -> list[list[Cell]]:
-        return one.wanted(self.preset, self.scale, self.methods, self.seeds, precision=self.precision)
+        return runner.wanted(self.preset, self.scale, self.methods, self.seeds, precision=self.precision)
 
 
-def queue(results: Path) -> Iterator[Entry]:
-    """What is to be run, in this order."""
+def queue(results: Path) -> Iterator[Section]:
+    """Return what to run, in this order."""
     for asked in tomllib.loads((results / "queue.toml").read_text(encoding="utf-8"))["runs"]:
         for preset, _ in find(asked["id"]):
             methods, precision = tuple(asked.get("methods", ())), asked.get("precision", "float32")
-            yield Entry(preset, asked["scale"], methods, asked.get("seeds", 1), precision)
+            yield Section(preset, asked["scale"], methods, asked.get("seeds", 1), precision)
 
 
-def shelf(results: Path) -> cells.Shelf:
-    """As it is now: a shelf looks at older records once."""
-    return cells.Shelf(results, (results,))
+def cache(results: Path) -> run_cache.RunCache:
+    """Open the cache as it is now: it reads older records once."""
+    return run_cache.RunCache(results, (results,))
 
 
-def tell(cell: Cell) -> experiment.Progress:
-    def say(line: dict[str, Any]) -> None:
-        done = f"round {line['round'] + 1} of {cell.config.rounds}, {line['seconds']:.0f} s"
-        print(
-            f"{cell.row}, {cell.column}, seed {cell.config.seed}: {done}, accuracy {line.get('accuracy')}", flush=True
-        )
+class RoundLines(Callback):
+    """Print one line for each round."""
 
-    return say
+    def on_start(self, run: Run) -> None:
+        self._run = run
+
+    def on_round(self, round: int, metrics: dict[str, Any]) -> None:
+        done = f"round {round} of {self._run.planned_rounds}, {metrics['seconds']:.0f} s"
+        print(f"{self._run.name}: {done}, accuracy {metrics.get('accuracy')}", flush=True)
 
 
 def main() -> int:
@@ -76,7 +77,7 @@ def main() -> int:
             continue
         for cell in (cell for group in entry.groups() for cell in group):
             try:
-                cells.run([cell], shelf(asked.results), tell=tell)
+                run_cache.run([cell], cache(asked.results), callbacks=[RoundLines()])
             except UserError as error:
                 failed += 1
                 print(f"{entry.preset.id}, {cell.row}, seed {cell.config.seed}: {error}", file=sys.stderr, flush=True)

@@ -1,8 +1,9 @@
-"""Writes docs/results.md and its pictures from the records under results/: every number there comes from one of them.
+"""Write docs/results and its pictures from the records under results/, the source of every number there.
 
-    python scripts/results_page.py [DOCS [RESULTS]]
+    python scripts/results_page.py [FOLDER [RESULTS]]
 
-What is said beside the numbers is in results/remarks.toml; printed numbers are those of `fedskew.reproduce`.
+What is said beside the numbers is in results/remarks.toml and results/questions.md. Printed numbers are those of
+`fedskew.reproduce`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import argparse
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache as remembered
 from pathlib import Path
 from typing import Any
 
-from results import RESULTS, Entry, queue, shelf
+from results import RESULTS, Section, cache, queue
+from results_questions import filled
 from results_tables import (
     EQUAL,
     SCORES,
@@ -28,16 +31,20 @@ from results_tables import (
     spread,
 )
 
-from fedskew import record
-from fedskew.config import RunConfig
-from fedskew.report import pictures, tables
-from fedskew.reproduce import drawing, facts, measure, one, sheet, still
-from fedskew.reproduce.catalogue import Cell, presets
-from fedskew.reproduce.cells import CELLS, Shelf
-from fedskew.reproduce.measure import Measured, Ran
+from fedskew.config.schema import RunConfig
+from fedskew.record import reader
+from fedskew.record.schema import HeaderLine
+from fedskew.report import tables
+from fedskew.report.plots import partition, style
+from fedskew.reproduce import comparison_table, drawing, facts, measure, runner, static_tables
+from fedskew.reproduce.comparison_table import Number
+from fedskew.reproduce.measure import CellRuns, MeasuredCell
+from fedskew.reproduce.presets import Cell, presets
+from fedskew.reproduce.run_cache import CELLS, RunCache
 from fedskew.reproduce.schema import STILL
-from fedskew.reproduce.sheet import Number
 
+#: A record is read once, though several tables and pictures show it.
+read = remembered(reader.read)
 #: Mixtures that a detection is judged by; the paper fits 10,000.
 FITS = 1_000
 NOT_RUN = "Not run yet"
@@ -45,9 +52,9 @@ NOT_RUN = "Not run yet"
 DRAWN = ("curves", "histograms")
 
 
-def merged(results: Path) -> list[Entry]:
-    """Each identifier of the queue once, in the order of the papers, with all that is wanted of it."""
-    found: dict[str, Entry] = {}
+def merged(results: Path) -> list[Section]:
+    """Return each identifier of the queue once, in the papers' order, with its rows and seeds."""
+    found: dict[str, Section] = {}
     for entry in queue(results):
         before = found.setdefault(entry.preset.id, entry)
         rows = dict.fromkeys((*before.methods, *entry.methods)) if before.methods and entry.methods else ()
@@ -55,37 +62,37 @@ def merged(results: Path) -> list[Entry]:
     return [found[name] for name in presets() if name in found]
 
 
-def rows_of(entry: Entry, kept: Shelf) -> list[Row]:
-    """The finished runs of each method, or the longest beginning of one."""
-    found, rows = kept.finished([cell for group in entry.groups() for cell in group]), []
+def rows_of(entry: Section, cache: RunCache) -> list[Row]:
+    """Return the finished runs of each method, or its longest unfinished one."""
+    found, rows = cache.finished([cell for group in entry.groups() for cell in group]), []
     for group in entry.groups():
-        folders = [found[place] for cell in group if (place := kept.place(cell)) in found]
-        begun = None if folders else kept.begun(group[0])
-        if folders or begun is not None:
-            there = folders or [folder for folder in [begun] if folder is not None]
-            rows.append(Row(group[0], there, [record.read(folder) for folder in there], bool(folders)))
-    return [row for row in rows if any(line.get("accuracy") is not None for line in row.runs[0].rounds)]
+        folders = [found[place] for cell in group if (place := cache.place(cell)) in found]
+        started = None if folders else cache.unfinished(group[0])
+        if folders or started is not None:
+            there = folders or [folder for folder in [started] if folder is not None]
+            rows.append(Row(group[0], there, [read(folder) for folder in there], bool(folders)))
+    return [row for row in rows if any(line.accuracy is not None for line in row.runs[0].rounds)]
 
 
-def measured_table(entry: Entry, numbers: Sequence[Number]) -> str:
-    """Printed numbers stand beside those of the paper's own protocol only."""
+def measured_table(entry: Section, numbers: Sequence[Number]) -> str:
+    """Return printed numbers only for runs of the paper's own protocol."""
     if entry.scale != "paper":
         numbers = [replace(number, printed=None, printed_std=None, note="") for number in numbers]
-    return tables.markdown(*sheet.cells(sheet.Sheet(entry.preset.id, list(numbers))))
+    return tables.markdown(*comparison_table.cells(comparison_table.Sheet(entry.preset.id, list(numbers))))
 
 
-def protocol(entry: Entry) -> str:
-    """What was run, from the configurations themselves, and where that is not what the paper did."""
+def protocol(entry: Section) -> str:
+    """Describe what was run, from the configurations, and where that differs from the paper."""
     cells = [group[0] for group in entry.groups()]
     said = [f"{entry.preset.paper}.", *settings(cells), entry.preset.note]
     if entry.preset.stand_ins:
-        said.append("A stand-in: the paper's partition and optimiser on other data.")
+        said.append("A stand-in: the paper's partition and optimizer on other data.")
     else:
         deviations = entry.preset.deviations(entry.methods)
         said += ["At scale paper:"] * (bool(deviations) and entry.scale != "paper") + deviations
     if assumed := entry.preset.assumed(entry.scale, entry.methods):
         said.append(f"Assumed, because neither paper nor code says it: {', '.join(assumed)}.")
-    changed = ", ".join(f"`{each}`" for each in sheet.substitutions(cells))
+    changed = ", ".join(f"`{each}`" for each in comparison_table.substitutions(cells))
     return " ".join(filter(None, said)) + (f"\n\nIn place of the paper's: {changed}." if changed else "")
 
 
@@ -105,25 +112,24 @@ def setting(config: RunConfig) -> str:
     noise = "" if config.noise.kind == "none" else f", noise {config.noise.kind} at {config.noise.rho:g} of the clients"
     return (
         f"{config.data.name}, {config.model.name}, {split.name}{number}, {split.clients} clients, "
-        f"{config.per_round or 'all'} a round, {local.epochs} epoch{'s' * (local.epochs != 1)}, batch {local.batch}, "
-        f"{local.optimiser} {local.lr:g}{noise}."
+        f"{config.clients_per_round or 'all'} a round, {local.epochs} epoch{'s' * (local.epochs != 1)}, "
+        f"batch {local.batch_size}, {local.optimizer} {local.lr:g}{noise}."
     )
 
 
-def recorded_counts(results: Path, config: RunConfig) -> list[list[int]] | None:
+def recorded_counts(cache: RunCache, config: RunConfig) -> list[list[int]] | None:
     """Who holds what, from a record with the same partition: some take minutes to draw."""
-    for path in sorted(results.rglob(record.NAME)):
-        header = record.read(path).header
-        other = RunConfig.model_validate(header["config"])
+    for folder in cache.runs():
+        header = read(folder).header
+        other = RunConfig.model_validate(header.config)
         same = (other.data.name, other.partition) == (config.data.name, config.partition)
         drawn_alike = config.partition.seed is not None or other.seed == config.seed
-        if same and drawn_alike and header.get("noise") is None:
-            counts: list[list[int]] = header["counts"]
-            return counts
+        if same and drawn_alike and header.noise is None:
+            return header.counts
     return None
 
 
-def not_run(entry: Entry, there: Mapping[tuple[str, str], int]) -> str:
+def not_run(entry: Section, there: Mapping[tuple[str, str], int]) -> str:
     """A sentence on what is missing of a table, empty if nothing is; `there` has the seeds of rows and columns."""
     groups = {(group[0].row, group[0].column): len(group) for group in entry.groups()}
     several = len({column for _, column in groups}) > 1
@@ -134,81 +140,94 @@ def not_run(entry: Entry, there: Mapping[tuple[str, str], int]) -> str:
     return " ".join([*said, f"Not all seeds yet: {', '.join(fewer)}."] if fewer else said)
 
 
-def seeds_of(rows: Sequence[Row | Ran]) -> dict[tuple[str, str], int]:
+def seeds_of(rows: Sequence[Row | CellRuns]) -> dict[tuple[str, str], int]:
     return {(row.cell.row, row.cell.column): len(row.runs) for row in rows}
 
 
-def counts_sentence(entry: Entry) -> str:
-    numbers = sheet.numbers(entry.preset, still.counts(entry.preset, entry.scale))
+def counts_sentence(entry: Section) -> str:
+    numbers = comparison_table.numbers(entry.preset, static_tables.counts(entry.preset, entry.scale))
     same = sum(number.difference == 0 for number in numbers)
     return f"{same} of {len(numbers)} entries are those of the paper."
 
 
-def made_by(entry: Entry, folders: Sequence[Path]) -> str:
-    """Command, seeds, precision, commits and machine."""
+def made_by(entry: Section, folders: Sequence[Path]) -> str:
+    """Describe command, seeds, precision, commits and machine."""
     words = ["fedskew reproduce", entry.preset.id, "--scale", entry.scale]
     words += ["--methods", ",".join(entry.methods)] if entry.methods else []
     words += ["--precision", entry.precision] if entry.precision != "float32" else []
     words += ["--seeds", str(entry.seeds), "--records results"]
-    headers = [record.read(folder).header for folder in folders]
-    seeds = sorted({header["config"]["seed"] for header in headers})
+    headers = [read(folder).header for folder in folders]
+    seeds = sorted({header.config["seed"] for header in headers})
     made = [
         f"`{' '.join(words)}`",
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}",
-        *sorted({header["config"]["engine"]["precision"] for header in headers}),
+        *sorted({header.config["engine"]["precision"] for header in headers}),
         "commit " + ", ".join(f"`{each}`" for each in commits(folders)),
         *sorted({machine(header) for header in headers}),
     ]
     return f"Made by {'; '.join(made)}."
 
 
-def machine(header: dict[str, Any]) -> str:
-    cores = header["hardware"]["cores"]
-    return f"{header['hardware']['cpu']}, {cores} core{'s' * (cores != 1)}, torch {header['versions']['torch']}"
+def machine(header: HeaderLine) -> str:
+    cores = header.hardware["cores"]
+    return f"{header.hardware['cpu']}, {cores} core{'s' * (cores != 1)}, torch {header.versions['torch']}"
 
 
-OPENING = f"""# Results on real data
+OPENING = f"""# Our numbers beside the papers'
 
-Written by `scripts/results_page.py` from the records under `results/`, which hold every round, the exact configuration,
-versions and digests; `FEDSKEW_DATA=DIR make results` runs what is missing of `results/queue.toml` and writes this page
-again. Runs are float32 or bf16, as is said under each table. The machine was shared with other work, so seconds are
-upper bounds.
+Look here for every number that was reproduced. [Results by question](README.md) has the answers in short.
 
-*best* is the best round on the test data, as the papers report it, so look at *last* too. Shares are percentages,
-with population deviations where there are several seeds; the mean of the last ten rounds is that of all where there
-are fewer. A printed number stands beside ours only where data, protocol and length are the paper's own, but for what
-is said with the table: bf16 in place of float32, and MNIST's test set where the released code tests on the images that
-it trains on (D21). Each section ends with whether the paper's result was reached. HAM10000 stands in for the data of
-FedNoRo, which are not to be had: no printed number belongs beside it, and because the rarest classes of its test set
-have 23 and 29 images, less than {EQUAL:g} points are not called a difference."""
+- *best* is the best round on the test data, as the papers report it. Look at *last*, too: in practice
+  nobody can choose the best round.
+- *mean of last 10* is the mean of all rounds if there are fewer.
+- Scores are percentages, with the population deviation if there are several seeds.
+- *printed* is the paper's number. It stands beside ours only if data, protocol and length are the paper's own. Two
+  differences are named with the table: bf16 in place of float32, and MNIST's test set where the released code tests on
+  its training images (D21).
+- Each section ends with whether the paper's result was reached.
+- HAM10000 replaces the data of FedNoRo, which we could not get; no printed number stands beside it. The rarest classes
+  of its test set have 23 and 29 images, so a difference below {EQUAL:g} points counts as none.
+- The line under each table says whether runs are float32 or bf16. Seconds are upper bounds: the machine was
+  shared with other work.
+
+`scripts/results_page.py` writes this page from the records under `results/`, which have every round, the exact
+configuration, versions and digests. `FEDSKEW_DATA=DIR make results` runs what is missing of `results/queue.toml` and
+writes the page again."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """Where it is written, and what it is made of."""
+    """Hold where the page is written, and its sources."""
 
     folder: Path
-    kept: Shelf
+    cache: RunCache
     remarks: dict[str, str]
 
     def write(self) -> None:
-        parts = [OPENING, *(self.section(entry) for entry in merged(self.kept.out)), self.others()]
+        parts = [OPENING, *(self.section(entry) for entry in merged(self.cache.out)), self.others()]
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "results.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
+        (self.folder / "tables.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
+        questions = self.cache.out / "questions.md"
+        if questions.exists():
+            text = filled(questions.read_text(encoding="utf-8"), merged(self.cache.out), self._rows)
+            (self.folder / "README.md").write_text(text, encoding="utf-8")
 
-    def section(self, entry: Entry) -> str:
+    def _rows(self, entry: Section) -> list[Row]:
+        return rows_of(entry, self.cache)
+
+    def section(self, entry: Section) -> str:
         shows, parts = entry.preset.shows, [f"## {entry.preset.id}, {entry.scale}"]
         if shows in STILL:
             parts += [counts_sentence(entry)] if shows == "counts" else self.partitions(entry)
         elif shows in SCORES or shows in DRAWN:
-            parts += self.of_rows(entry, rows_of(entry, self.kept))
+            parts += self.of_rows(entry, rows_of(entry, self.cache))
         else:
-            parts += self.of_measures(entry, one.so_far(entry.groups(), self.kept, FITS))
+            parts += self.of_measures(entry, runner.so_far(entry.groups(), self.cache, FITS))
         parts.insert(1, protocol(entry))
         parts.append(self.remarks.get(entry.preset.id, ""))
         return "\n\n".join(filter(None, map(str.strip, parts)))
 
-    def of_rows(self, entry: Entry, rows: list[Row]) -> list[str]:
+    def of_rows(self, entry: Section, rows: list[Row]) -> list[str]:
         parts, missing = [], not_run(entry, seeds_of(rows))
         if rows and entry.preset.shows in SCORES:
             key = SCORES[entry.preset.shows]
@@ -216,7 +235,7 @@ class Page:
             parts = [runs_table(entry, rows), "\n".join(f"- {sentence}" for sentence in said), clients_table(rows)]
             parts.append(detections_table(rows))
         if rows:
-            ran = [Ran(row.cell, row.runs, row.folders) for row in rows]
+            ran = [CellRuns(row.cell, row.runs, row.folders) for row in rows]
             parts.append(self.picture(entry, ran, measure.measured(entry.preset, ran), []))
             parts.append(made_by(entry, [folder for row in rows for folder in row.folders]))
         if entry.preset.shows in DRAWN:  # tables say it in a column
@@ -226,15 +245,17 @@ class Page:
             parts += [f"Rounds made so far: {', '.join(going)}."] if going else []
         return [*parts, missing]
 
-    def of_measures(self, entry: Entry, ran: list[Ran]) -> list[str]:
+    def of_measures(self, entry: Section, ran: list[CellRuns]) -> list[str]:
         missing = not_run(entry, seeds_of(ran))
         if not ran:
             return [missing]
         measured = measure.measured(entry.preset, ran)
-        numbers = sheet.numbers(entry.preset, measured)
-        said = sheet.orders(numbers) if entry.preset.shows in ("drift", "sweep") else []
+        numbers = comparison_table.numbers(entry.preset, measured)
+        said = comparison_table.orders(numbers) if entry.preset.shows in ("drift", "sweep") else []
         if entry.preset.shows in ("detection", "warmups"):
-            said.append(f"Each share is a mean over {FITS:,} fits; the command below makes {one.FITS[entry.scale]:,}")
+            said.append(
+                f"Each share is a mean over {FITS:,} fits; the command below makes {runner.FITS[entry.scale]:,}"
+            )
         if len({number.seeds for number in numbers}) > 1:
             said += (
                 f"Of {n} seed{'s' * (n > 1)}: {', '.join(dict.fromkeys(x.row for x in numbers if x.seeds == n))}"
@@ -245,37 +266,38 @@ class Page:
         shown = self.picture(entry, ran, measured, numbers)
         return [measured_table(entry, numbers), lines, shown, made_by(entry, folders), missing]
 
-    def picture(self, entry: Entry, ran: list[Ran], measured: list[Measured], numbers: list[Number]) -> str:
+    def picture(self, entry: Section, ran: list[CellRuns], measured: list[MeasuredCell], numbers: list[Number]) -> str:
         figure = drawing.draw(entry.preset, ran, measured, numbers)
         return "" if figure is None else self.saved(entry, figure)
 
-    def partitions(self, entry: Entry) -> list[str]:
+    def partitions(self, entry: Section) -> list[str]:
         shown = []
         for task in entry.preset.tasks:
             config = entry.preset.config(entry.scale, task)
-            figure = pictures.partition(recorded_counts(self.kept.out, config) or facts.counts(config).tolist())
+            figure = partition.partition(recorded_counts(self.cache, config) or facts.counts(config).tolist())
             shown.append(self.saved(entry, figure, f"-{task}" if len(entry.preset.tasks) > 1 else ""))
         return shown
 
-    def saved(self, entry: Entry, figure: Any, suffix: str = "") -> str:
+    def saved(self, entry: Section, figure: Any, suffix: str = "") -> str:
         name = f"{entry.preset.id.replace('/', '-')}{suffix}.png"
-        (self.folder / "pictures" / "results").mkdir(parents=True, exist_ok=True)
-        pictures.save_small(figure, self.folder / "pictures" / "results" / name)
-        return f"![{entry.preset.id}{suffix}](pictures/results/{name})"
+        (self.folder / "pictures").mkdir(parents=True, exist_ok=True)
+        style.save_small(figure, self.folder / "pictures" / name)
+        return f"![{entry.preset.id}{suffix}](pictures/{name})"
 
     def others(self) -> str:
-        """Records that no identifier asks for."""
-        groups = [group for entry in merged(self.kept.out) for group in entry.groups()]
+        """Return the records that no identifier needs."""
+        groups = [group for entry in merged(self.cache.out) for group in entry.groups()]
         cells = [cell for group in groups for cell in group]
-        used = {*self.kept.finished(cells).values(), *(self.kept.begun(group[0]) for group in groups)}
+        used = {*self.cache.finished(cells).values(), *(self.cache.unfinished(group[0]) for group in groups)}
         body = []
-        for folder in sorted(path.parent for path in self.kept.out.rglob(record.NAME)):
-            run = record.read(folder)
-            if folder not in used and run.rounds and not folder.is_relative_to(self.kept.out / CELLS):
-                found = Row(cells[0], [folder], [run]).scores("accuracy")
-                where = f"`{folder.relative_to(self.kept.out)}`"
-                line = [where, f"`{run.header['method']}`", str(len(run.rounds))]
-                body.append([*line, *(spread(found[name]) for name in ("best", "last", "last10"))])
+        for root in self.cache.folders:
+            for folder in sorted(path.parent for path in root.rglob(reader.NAME)):
+                run = read(folder)
+                if folder not in used and run.rounds and not folder.is_relative_to(root / CELLS):
+                    found = Row(cells[0], [folder], [run]).scores("accuracy")
+                    where = f"`{folder.relative_to(root)}`"
+                    line = [where, f"`{run.header.method}`", str(len(run.rounds))]
+                    body.append([*line, *(spread(found[name]) for name in ("best", "last", "last10"))])
         heading = ["record", "method", "rounds", "best", "last", "mean of last 10"]
         why = "Earlier runs that no table asks for; the `config.toml` of each has its settings."
         return f"## Other records\n\n{why}\n\n{tables.markdown(heading, body)}" if body else ""
@@ -283,11 +305,11 @@ class Page:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("docs", nargs="?", type=Path, default=RESULTS.parent / "docs")
+    parser.add_argument("folder", nargs="?", type=Path, default=RESULTS.parent / "docs" / "results")
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     asked = parser.parse_args()
     remarks = tomllib.loads((asked.results / "remarks.toml").read_text(encoding="utf-8"))
-    Page(asked.docs, shelf(asked.results), remarks).write()
+    Page(asked.folder, cache(asked.results), remarks).write()
 
 
 if __name__ == "__main__":

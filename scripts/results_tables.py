@@ -1,4 +1,4 @@
-"""The tables of docs/results.md whose cells are runs: what each reached, and how it compares."""
+"""Write the tables of docs/results/tables.md whose cells are runs: scores and comparisons."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from results import Entry
+from results import Section
 
-from fedskew import record
-from fedskew.detection.judge import Options
+from fedskew.detection.judge import JudgeOptions
+from fedskew.record import reader
 from fedskew.report import tables
-from fedskew.report.detection import doors
-from fedskew.report.numbers import difference
-from fedskew.reproduce import published, sheet
-from fedskew.reproduce.catalogue import Cell
-from fedskew.reproduce.measure import Measured
+from fedskew.report.detection import setups
+from fedskew.report.seed_statistics import difference
+from fedskew.reproduce import comparison_table, published
+from fedskew.reproduce.measure import MeasuredCell
+from fedskew.reproduce.presets import Cell
 
 #: The rarest classes of HAM10000 have 23 and 29 test images: what is closer than this, in points, is called equal.
 EQUAL = 3.0
 #: As near to the printed number as this, in points, counts as reached.
 NEAR = 1.0
 
-SIMULATIONS = Options().simulations
+SIMULATIONS = JudgeOptions().simulations
 
 #: The score that a table shows.
 SCORES = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
@@ -32,11 +32,11 @@ SCORES = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
 
 @dataclass(frozen=True)
 class Row:
-    """A method with its runs; they are `whole`, or one that has not all its rounds yet."""
+    """Hold a method with its runs; they are `whole`, or one that is unfinished."""
 
     cell: Cell
     folders: list[Path]
-    runs: list[record.Run]
+    runs: list[reader.RunRecord]
     whole: bool = True
 
     @property
@@ -70,27 +70,27 @@ def commits(folders: Sequence[Path]) -> list[str]:
     """Of the header, and of every time that rounds were added."""
     found = []
     for folder in folders:
-        for line in (folder / record.NAME).read_text(encoding="utf-8").splitlines():
+        for line in (folder / reader.NAME).read_text(encoding="utf-8").splitlines():
             if line.startswith(('{"kind":"header"', '{"kind":"extended"')):
                 found.append(json.loads(line)["versions"]["commit"][:7])
     return list(dict.fromkeys(found))
 
 
-def runs_table(entry: Entry, rows: Sequence[Row]) -> str:
+def runs_table(entry: Section, rows: Sequence[Row]) -> str:
     key, several = SCORES[entry.preset.shows], len(entry.preset.tasks) > 1
     compared = any(beside(entry, row).values for row in rows)
     heading = ["method", *["setting"] * several, "seeds", "rounds", "best", "last", "mean of last 10"]
     heading += ["printed best", "difference"] * compared + ["seconds", "commit"]
     body = []
     for row in rows:
-        scores, theirs = row.scores(key), beside(entry, row).values
+        scores, reference = row.scores(key), beside(entry, row).values
         rounds = sum(line["counted"] for line in row.runs[0].rounds)
         line = [row.name, *[row.cell.column] * several, str(len(row.runs))]
         line.append(str(rounds) if row.whole else f"{rounds} of {row.cell.config.rounds}")
         line += [spread(scores[name]) for name in ("best", "last", "last10")]
-        if compared and "best" in theirs:
-            deviation = f" ± {theirs['std']:.2f}" if "std" in theirs else ""
-            line += [f"{theirs['best']:.2f}{deviation}", f"{fmean(scores['best']) - theirs['best']:+.2f}"]
+        if compared and "best" in reference:
+            deviation = f" ± {reference['std']:.2f}" if "std" in reference else ""
+            line += [f"{reference['best']:.2f}{deviation}", f"{fmean(scores['best']) - reference['best']:+.2f}"]
         elif compared:
             line += ["–", "–"]
         seconds = fmean(sum(each["seconds"] for each in run.rounds) for run in row.runs)
@@ -99,32 +99,34 @@ def runs_table(entry: Entry, rows: Sequence[Row]) -> str:
     return said + tables.markdown(heading, body)
 
 
-def beside(entry: Entry, row: Row) -> published.Printed:
+def beside(entry: Section, row: Row) -> published.Printed:
     """The printed cell, if this is the paper's own protocol from the first round to the last."""
     alike = row.whole and not row.cell.stands_in and entry.preset.is_comparable(row.cell.row)
     if entry.scale != "paper" or not alike:
-        return published.NOTHING
+        return published.Printed()
     return published.look_up(entry.preset.table, row.cell.row, row.cell.column)
 
 
-def order(entry: Entry, rows: Sequence[Row]) -> Iterator[str]:
+def order(entry: Section, rows: Sequence[Row]) -> Iterator[str]:
     """At the paper's scale what is reached; at any the order of methods against the printed one."""
     whole = [row for row in rows if row.whole]
-    numbers = sheet.numbers(entry.preset, [_best(row, set(row.seeds)) for row in whole])
+    numbers = comparison_table.numbers(entry.preset, [_best(row, set(row.seeds)) for row in whole])
     compared = [n for n in numbers if n.difference is not None and n.is_comparable]
     if entry.scale == "paper" and compared:
         few = {
             row.cell.row: f"{len(row.seeds)} of {entry.seeds} seeds" for row in whole if len(row.seeds) < entry.seeds
         }
-        gaps = {n.row: [f"{n.difference:+.2f}"] if (n.difference or 0) < -NEAR else [] for n in compared}
-        told = {row: ", ".join([*gap, *filter(None, [few.get(row)])]) for row, gap in gaps.items()}
-        named = {row: f"{row} ({told[row]})" if told[row] else row for row in gaps}
-        reached, missed = ([named[row] for row, gap in gaps.items() if bool(gap) == below] for below in (False, True))
+        missing = {n.row: [f"{n.difference:+.2f}"] if (n.difference or 0) < -NEAR else [] for n in compared}
+        stated = {row: ", ".join([*gap, *filter(None, [few.get(row)])]) for row, gap in missing.items()}
+        named = {row: f"{row} ({stated[row]})" if stated[row] else row for row in missing}
+        reached, missed = (
+            [named[row] for row, gap in missing.items() if bool(gap) == below] for below in (False, True)
+        )
         yield f"Reached, if {NEAR:g} point below the printed number is near enough: {', '.join(reached) or 'none'}."
         yield f"Not reached: {', '.join(missed) or 'none'}."
     common, said = shared_seeds(whole)
     if common:
-        ordered = sheet.orders(sheet.numbers(entry.preset, [_best(row, common) for row in whole]))
+        ordered = comparison_table.orders(comparison_table.numbers(entry.preset, [_best(row, common) for row in whole]))
         yield from (f"{sentence}{said}." for sentence in ordered)
 
 
@@ -135,9 +137,9 @@ def shared_seeds(rows: Sequence[Row]) -> tuple[set[int], str]:
     return common, named if any(len(row.seeds) > len(common) for row in rows) else ""
 
 
-def _best(row: Row, seeds: set[int]) -> Measured:
+def _best(row: Row, seeds: set[int]) -> MeasuredCell:
     best = zip(row.seeds, row.scores("accuracy")["best"], strict=True)
-    return Measured(
+    return MeasuredCell(
         row.cell.row, row.cell.column, {"best": [score for seed, score in best if seed in seeds]}, row.cell.stands_in
     )
 
@@ -148,17 +150,17 @@ def apart(rows: Sequence[Row], key: str) -> Iterator[str]:
     own = next((name for name in ("fednoro", "kl+daagg") if name in last), None)
     if own is None or len(last) < 2:
         return
-    gaps = {name: gap for name in last if name != own and (gap := difference(last[own], last[name])) is not None}
-    told: dict[str, list[str]] = {"above": [], "below": [], "chance": [], "equal": []}
-    for name, gap in gaps.items():
+    missing = {name: gap for name in last if name != own and (gap := difference(last[own], last[name])) is not None}
+    stated: dict[str, list[str]] = {"above": [], "below": [], "chance": [], "equal": []}
+    for name, gap in missing.items():
         between = "" if gap.interval is None else f", 95 % from {gap.interval[0]:+.2f} to {gap.interval[1]:+.2f}"
         large = "chance" if gap.interval is not None and not gap.clear else "above" if gap.mean > 0 else "below"
-        told["equal" if abs(gap.mean) < EQUAL else large].append(f"{name} ({gap.mean:+.2f}{between})")
-    yield f"By the mean of the last 10 rounds, {own} is above: {', '.join(told['above']) or 'none'}."
-    yield f"It is below: {', '.join(told['below']) or 'none'}."
-    if told["chance"]:
-        yield f"Student's interval over the seeds holds zero, so this may be chance: {', '.join(told['chance'])}."
-    yield f"Closer than {EQUAL:g} points, which is not called a difference: {', '.join(told['equal']) or 'none'}."
+        stated["equal" if abs(gap.mean) < EQUAL else large].append(f"{name} ({gap.mean:+.2f}{between})")
+    yield f"By the mean of the last 10 rounds, {own} is above: {', '.join(stated['above']) or 'none'}."
+    yield f"It is below: {', '.join(stated['below']) or 'none'}."
+    if stated["chance"]:
+        yield f"Student's interval over the seeds holds zero, so this may be chance: {', '.join(stated['chance'])}."
+    yield f"Closer than {EQUAL:g} points, which is not called a difference: {', '.join(stated['equal']) or 'none'}."
 
 
 def clients_table(rows: Sequence[Row]) -> str:
@@ -195,11 +197,11 @@ def detections_table(rows: Sequence[Row]) -> str:
     plain = {run.header["config"]["seed"]: run for run in named["fedla"].runs} if "fedla" in named else {}
     body = []
     for run in named["fednoro"].runs:
-        seed, noise, found = run.header["config"]["seed"], run.header["noise"], doors(run)[-1]["verdict"]
+        seed, noise, found = run.header["config"]["seed"], run.header["noise"], setups(run)[-1]["verdict"]
         fedla = (plain[seed].end or {}).get("weights_sha256") if seed in plain else None
         same = "–" if fedla is None else "yes" if fedla == (run.end or {})["weights_sha256"] else "no"
         truth = [] if noise is None else noise["noisy"]
-        judged = found["judgement"]
+        judged = found["judgment"]
         p = "–" if judged["p_value"] is None else f"{judged['p_value']:.3f}"
         body.append([str(seed), judged["verdict"], p, _clients(found["noisy"]), _clients(truth), same])
     heading = ["seed", "verdict", "p", "found noisy", "truly noisy", "same weights as fedla"]

@@ -1,9 +1,9 @@
-"""Shows that nothing destroys a run: kills, failing disks, power cuts, simultaneous resumes and damaged files.
+"""Test that a run survives kills, failing disks, power cuts, simultaneous commands and damaged files.
 
-    python scripts/torture.py [--quick] [--markdown docs/torture.md] [-- flags of `fedskew run`]
+    python scripts/torture.py [--quick] [--markdown docs/explanation/torture.md] [-- flags of `fedskew run`]
 
-Every trial ends in the bits of an uninterrupted run, or in one sentence and a folder that resumes to these bits.
-Anything else is printed, and the exit code is 1. Flags after -- replace the runs that are tortured.
+Every trial must end with the bits of an uninterrupted run, or with one sentence and a folder that resumes to them.
+Anything else is printed, and the exit code is 1. Flags after -- replace the tested runs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from torture_trials import (
 
 SMALL = (
     "--dataset", "digits", "--partition", "dirichlet:0.5", "--clients", "6", "--rounds", "4", "--model", "tiny",
-    "--epochs", "1", "--noise", "pairflip:0.4", "--lr", "0.05",
+    "--local-epochs", "1", "--noise", "pairflip:0.4", "--lr", "0.05",
 )  # fmt: skip
 INLINE, POOL = ("--engine", "inline"), ("--engine", "pool", "--workers", "2")
 #: nothing beside the model; memories on clients; on the server; stages and detection; several models and another
@@ -59,7 +59,7 @@ RUNS = {
     "scaffold on pool": ("--method", "scaffold", *POOL, *SMALL),
 }
 LONG = {
-    f"long {method}": ("--method", method, *INLINE, *SMALL, "--rounds", "24", "--epochs", "4")
+    f"long {method}": ("--method", method, *INLINE, *SMALL, "--rounds", "24", "--local-epochs", "4")
     for method in ("fedavg", "scaffold")
 }
 #: how a path in a run folder begins, and what is there
@@ -113,7 +113,7 @@ def read_weights(run: Path, flags: Sequence[str]) -> list[str]:
     return ["run", *flags, "--rounds", "0", "--weights", weights, "--json", "--out", f"{run}-from-weights"]
 
 
-def told(out: str) -> Any:
+def read_content(out: str) -> Any:
     """What a report says, or which weights a run began with."""
     return json.loads(out)["weights_sha256"] if out.startswith("{") else out
 
@@ -123,7 +123,7 @@ def subject(name: str, flags: Sequence[str], long: bool = False) -> Subject:
     if "concat" not in " ".join(flags):  # whose last network is not the one that a run begins with
         readers["weights"] = partial(read_weights, flags=flags)
     command = (sys.executable, "-m", "fedskew")
-    return Subject(name, fedskew, tuple(flags), numbers, stage, readers, told, command, long)
+    return Subject(name, fedskew, tuple(flags), numbers, stage, readers, read_content, command, long)
 
 
 def plan(share: float, seed: int) -> list[Trial]:
@@ -218,9 +218,9 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
     reached = sorted((each for each in outcomes if each.result != NOT_REACHED), key=_order)
     faulty = [each for each in reached if each.trial.family == "fault"]
     bad = [each for each in reached if each.result in BAD]
-    said = Counter(each.result for each in reached)
+    counts = Counter(each.result for each in reached)
     blocks = [
-        [f"{len(reached)} trials, {', '.join(f'{said[result]} {result}' for result in BAD)}."],
+        [f"{len(reached)} trials, {', '.join(f'{counts[result]} {result}' for result in BAD)}."],
         table("what happened", ((each.trial.fault, each.result) for each in reached)),
         table("faults while this was read or written", ((each.trial.stage, each.result) for each in faulty)),
         table("in which phase", ((each.trial.phase, each.result) for each in faulty)),
@@ -245,20 +245,27 @@ def _shown(outcome: Outcome) -> str:
     return f"{outcome.result}: {trial.subject}, {trial.phase}, {trial.fault}, {trial.stage}{nth}: {outcome.note}"
 
 
-PAGE = """# What nothing destroys: a run folder under torture
+PAGE = """# Crash tests of a run folder
 
-`{command}` interrupts and damages runs, resumes them, and compares every number with an uninterrupted run.
+A run survives kills, full disks, power cuts, simultaneous commands and damaged files. To show it, this command
+interrupts and damages runs, resumes them, and compares every number with an uninterrupted run:
 
-- *same bits*: the command ended well, with the numbers of an uninterrupted run.
-- *resumed*: it was killed or ended in one sentence; `fedskew resume` then gave these numbers.
-- *refused*: one sentence, and no file of the folder changed; or another process was at work, and was named.
-- *lost*: other numbers, or a folder that does not resume.
-- *traceback*: no sentence. *hang*: no end within {patience:.0f} s. *unnamed*: refused, but not told by which process.
+```
+{command}
+```
 
-`scripts/torture_shim.c` stands between a process and the system: it lets an operation on a file fail, stop halfway, or
-be the last one before SIGKILL. A power cut takes back renames in folders that were not synced since (names), data that
-were not synced since (data), or both; what was deleted stays deleted. Damage is one byte of a file that is another; in
-half of the text files it is a digit for a digit, which no parser can find.
+A trial has one of these results. The first three are good.
+
+- *same bits*: the command succeeded, with the numbers of an uninterrupted run.
+- *resumed*: the command was killed, or ended with one sentence; `fedskew resume` then gave these numbers.
+- *refused*: the command gave one sentence and changed no file, or named another process at work.
+- *lost*: other numbers, or a folder that cannot be resumed.
+- *traceback*: no sentence. *hang*: no end within {patience:.0f} s. *unnamed*: refused without naming that process.
+
+`scripts/torture_shim.c` is loaded between a process and the system. It makes an operation on a file fail, stop
+halfway, or be the last one before SIGKILL. A power cut undoes renames in folders that were not synced (names), data
+that were not synced (data), or both; deletions stay. Damage changes one byte of a file; in half of the text files it
+replaces a digit by another one, which no parser can detect.
 
 {summary}
 Made on {date} at commit {commit}: {machine}.
@@ -266,9 +273,9 @@ Made on {date} at commit {commit}: {machine}.
 
 
 def torture(asked: argparse.Namespace, subjects: Sequence[Subject]) -> int:
-    """Make the references, do the trials, print the summary; 1 if anything is not as promised."""
+    """Make the references, run the trials and print the summary; return 1 if a trial failed."""
     began = time.monotonic()
-    heading = None if asked.markdown is None else origin()  # now: the checkout may move meanwhile
+    heading = None if asked.markdown is None else origin()  # now, because the checkout may change meanwhile
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None, prefix="torture-") as name:
         folders = [Path(tempfile.mkdtemp(dir=name)) for _ in subjects]
@@ -286,8 +293,8 @@ def torture(asked: argparse.Namespace, subjects: Sequence[Subject]) -> int:
 
 
 def origin() -> dict[str, str]:
-    """With what, when and on what the page is made."""
-    from fedskew.evidence import versions
+    """Return the command, date, commit and machine for the page."""
+    from fedskew.experiment.run_metadata import versions
 
     made = versions()
     system = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
@@ -300,10 +307,10 @@ def origin() -> dict[str, str]:
 
 
 def warm_up() -> None:
-    """Import in this process what the forked ones need, so that they begin at once."""
+    """Import what the forked processes need, so that they start at once."""
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         run = Path(name) / "run"
-        flags = ("--rounds", "1", "--epochs", "1", "--model", "tiny", *INLINE)
+        flags = ("--rounds", "1", "--local-epochs", "1", "--model", "tiny", *INLINE)
         for command in (["run", *flags, "--out", str(run)], read_record(run)):
             with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
                 fedskew(command)

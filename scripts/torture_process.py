@@ -47,13 +47,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended; `begun` and `ended` are moments."""
+    """How a process ended; `started` and `ended` are moments."""
 
     pid: int
     code: int | None
     out: str
     err: str
-    begun: float
+    started: float
     ended: float
 
     @property
@@ -67,8 +67,8 @@ class Ended:
     @property
     def sentence(self) -> str | None:
         """The one sentence it ended with, or None."""
-        said = [line for line in self.err.splitlines() if line.strip() and PROGRESS not in line]
-        return said[0] if self.code == 2 and len(said) == 1 and said[0].startswith("Error: ") else None
+        lines = [line for line in self.err.splitlines() if line.strip() and PROGRESS not in line]
+        return lines[0] if self.code == 2 and len(lines) == 1 and lines[0].startswith("Error: ") else None
 
     @property
     def last_words(self) -> str:
@@ -128,7 +128,7 @@ class Child:
         if fault is not None:
             self._arm(fault, nth)
         time.sleep(max(0.0, self._at - time.monotonic()))
-        (self.scratch / "begun").write_text(str(time.monotonic()))
+        (self.scratch / "started").write_text(str(time.monotonic()))
         try:
             main(arguments)
         except SystemExit:
@@ -157,13 +157,13 @@ class Child:
         if not _ended(self._process.pid or 0, deadline):
             code = None
         self._process.join()
-        begun = self.scratch / "begun"
+        started = self.scratch / "started"
         return Ended(
             self._process.pid or 0,
             code,
             self._read("out"),
             self._read("err"),
-            float(begun.read_text()) if begun.exists() else ended,
+            float(started.read_text()) if started.exists() else ended,
             ended,
         )
 
@@ -214,7 +214,7 @@ def spawn(command: Sequence[str | Path], limits: str, scratch: Path, seconds: fl
     scratch.mkdir(parents=True)
     before, _, after = limits.partition("|")
     script = f'{before or ":"}; exec "$@" {after}'
-    begun = time.monotonic()
+    started = time.monotonic()
     with (scratch / "err").open("w") as err:
         process = subprocess.Popen(
             ["bash", "-c", script, "bash", *command], stdout=subprocess.DEVNULL, stderr=err, start_new_session=True
@@ -222,10 +222,10 @@ def spawn(command: Sequence[str | Path], limits: str, scratch: Path, seconds: fl
     code = None
     with contextlib.suppress(subprocess.TimeoutExpired):
         code = process.wait(seconds)
-    if not _ended(process.pid, begun + seconds):
+    if not _ended(process.pid, started + seconds):
         code = None
-    said = (scratch / "err").read_text(errors="replace")
-    return Ended(process.pid, code, "", said, begun, time.monotonic())
+    lines = (scratch / "err").read_text(errors="replace")
+    return Ended(process.pid, code, "", lines, started, time.monotonic())
 
 
 def cut_power(child: Child, sizes: dict[Path, int], loses: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ _NOTES = ("malformed at line", "in the middle of line")
 
 @dataclass(frozen=True)
 class Subject:
-    """A program under test: how it is begun and resumed, and what has to be the same in the end."""
+    """A program under test: how it is started and resumed, and what has to be the same in the end."""
 
     name: str
     main: Callable[[list[str]], Any]
@@ -72,7 +72,7 @@ class Subject:
     #: for a kind of file in a finished run, who else reads it: folder -> command
     readers: dict[str, Callable[[Path], list[str]]] = field(default_factory=dict)
     #: the numbers in what a reader prints
-    told: Callable[[str], Any] = str
+    parse: Callable[[str], Any] = str
     #: how a shell starts it, if it can
     command: tuple[str, ...] = ()
     #: whether it takes longer than a process waits for a lock: for processes that meet
@@ -84,7 +84,7 @@ class Subject:
     def resume(self, folder: Path) -> list[str]:
         return ["resume", str(folder)]
 
-    def begun(self, folder: Path) -> bool:
+    def started(self, folder: Path) -> bool:
         return (folder / "config.toml").exists()
 
 
@@ -98,7 +98,7 @@ class Reference:
     seconds: float = 0.0
     traces: dict[str, list[Operation]] = field(default_factory=dict)
     #: what readers print of the finished run
-    told: dict[str, Any] = field(default_factory=dict)
+    content: dict[str, Any] = field(default_factory=dict)
 
     @property
     def finished(self) -> Path:
@@ -129,7 +129,7 @@ class Reference:
         for kind in subject.readers:
             with tempfile.TemporaryDirectory(dir=folder) as name:
                 run = shutil.copytree(made.finished, Path(name) / "run")
-                ended, made.told[kind] = made.read(kind, run, Path(name) / "a")
+                ended, made.content[kind] = made.read(kind, run, Path(name) / "a")
                 # otherwise a note would prove nothing
                 assert ended.code == 0 and not _noted(ended), f"{kind} of {subject.name}: {ended.last_words}"
         return made
@@ -139,9 +139,9 @@ class Reference:
         return _difference(self.numbers, self.subject.numbers(run))
 
     def read(self, kind: str, run: Path, scratch: Path) -> tuple[Ended, Any]:
-        """How the reader of a kind of file ended, and what it told."""
+        """How the reader of a kind of file ended, and its content."""
         ended = Child(self.subject.main, self.subject.readers[kind](run), scratch).wait(PATIENCE)
-        return ended, self.subject.told(ended.out.replace(str(run.parent), "")) if ended.code == 0 else None
+        return ended, self.subject.parse(ended.out.replace(str(run.parent), "")) if ended.code == 0 else None
 
     def _watch(self, phase: str, arguments: Callable[[Path], list[str]], start: Path | None = None) -> None:
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
@@ -154,7 +154,7 @@ class Reference:
             if ended.code != 0 or numbers is None or self.numbers not in (None, numbers):
                 raise SystemExit(f"Error: {self.subject.name} does not {phase} without a fault: {ended.last_words}")
             self.traces[phase] = [replace(each, path=each.path.relative_to(run)) for each in child.log]
-            self.seconds = ended.ended - ended.begun
+            self.seconds = ended.ended - ended.started
             if start is None:
                 shutil.move(run, self.finished)
 
@@ -237,9 +237,9 @@ def _wrong(ended: Ended) -> tuple[str, str] | None:
 
 
 def _recover(reference: Reference, scratch: Path, run: Path, trained: bool) -> tuple[str, str]:
-    """Go on as a user would: resume, or begin where nothing was begun; again only if no round had been trained."""
+    """Go on as a user would: resume, or begin where nothing was started; again only if no round had been trained."""
     subject = reference.subject
-    again = subject.resume(run) if subject.begun(run) else subject.run(run)
+    again = subject.resume(run) if subject.started(run) else subject.run(run)
     ended = Child(subject.main, again, scratch / "again").wait(PATIENCE)
     if ended.sentence and not trained:
         ended = Child(subject.main, [*subject.run(run), "--force"], scratch / "anew").wait(PATIENCE)
@@ -282,7 +282,7 @@ def _pair(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tuple
         if each.code == 0 and not subject.long:  # it waited for the lock, and found the run finished
             return "same bits", ""
         if each.code == 0:
-            late = each.begun > first.ended  # on a busy machine the other may begin after the end
+            late = each.started > first.ended  # on a busy machine the other may begin after the end
             return (NOT_REACHED, "") if late else ("lost", f"{len(winners)} processes trained in one folder")
         if trial.fault != "two runs" and str(first.pid) not in (each.sentence or ""):
             return "unnamed", f"the sentence does not name process {first.pid}: {each.sentence}"
@@ -308,10 +308,10 @@ def _damage(trial: Trial, reference: Reference, scratch: Path, run: Path) -> tup
     note = f"{path.relative_to(run)}, byte {where} of {len(content)} ^ {change:#04x}"
     detected = False
     if trial.phase == "finished" and trial.stage in subject.readers:
-        ended, told = reference.read(trial.stage, run, scratch / "reader")
+        ended, content = reference.read(trial.stage, run, scratch / "reader")
         if ended.code != 0 and (wrong := _wrong(ended)):
             return wrong[0], f"{note}; reader: {wrong[1]}"
-        detected = told != reference.told[trial.stage]
+        detected = content != reference.content[trial.stage]
         if ended.code == 0 and detected and not _noted(ended):
             return "lost", f"{note}; a reader tells other numbers without a note"
     before = _digests(run)

@@ -15,7 +15,7 @@ def fedskew(*arguments: str | Path) -> Result:
 
 def succeed(*arguments: str | Path) -> str:
     result = fedskew(*arguments)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
 
 

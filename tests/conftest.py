@@ -13,6 +13,10 @@ settings.register_profile("fedskew", derandomize=True, deadline=None, max_exampl
 settings.load_profile("fedskew")
 
 
+# Threads of torch and numpy beside the workers of pytest-xdist wait for a core and for each other. Runs train with one
+# thread in any case, and tests/parity asks for two.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # pytest-xdist gives its workers a terminal's width, and they have no terminal.
 os.environ.pop("COLUMNS", None)
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from fedskew import experiment, face, run_folder, worklist
-from fedskew.data import shards
-from fedskew.data.noise_files import human_labels
+from fedskew import api, label_review
+from fedskew.core.errors import UserError
+from fedskew.core.types import Shard, Spec, Tree
+from fedskew.data import corrections, shards
+from fedskew.data.noise.files import human_labels
 from fedskew.data.sources import Source, from_arrays
-from fedskew.errors import UserError
-from fedskew.types import Shard, Spec, Tree
-from fedskew.work.site import Site
-from fedskew.worklist import corrected_labels, error_probabilities, precision_at, rank, save_privately
+from fedskew.experiment import run as experiment
+from fedskew.label_review import error_probabilities, precision_at, rank
+from fedskew.record import run_dir
+from fedskew.runtime.context import RunContext
 from tests.commands import complaint, succeed
 
-PAGE = Path(__file__).parent.parent / "docs" / "worklist.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "label-review.md"
 NOISY = 2
 
 
@@ -37,17 +38,17 @@ NOISY = 2
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Digits at four clients, two of which have more than a third of their labels wrong."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    config = face.configure(
-        method="fedla", noise="pairflip:0.5", partition="iid", clients=4, rounds=8, epochs=2, engine="inline"
+    config = api.configure(
+        method="fedla", noise="pairflip:0.5", partition="iid", clients=4, rounds=8, local_epochs=2, engine="inline"
     )
     experiment.run(config, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def opened(finished: Path) -> tuple[Site, Spec, Tree]:
-    site, _, spec = worklist.open_run(finished)
-    return site, spec, worklist.load_weights(site, spec, finished / run_folder.WEIGHTS)
+def rebuilt(finished: Path) -> tuple[RunContext, Spec, Tree]:
+    site, _, spec = label_review.open_run(finished)
+    return site, spec, label_review.load_weights(site, spec, finished / run_dir.WEIGHTS)
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -83,7 +84,7 @@ def test_error_probabilities_by_hand() -> None:
 
 
 def test_a_rare_class_of_which_the_model_is_unsure_is_not_suspicious() -> None:
-    """The model takes every sample of class 2 for class 0; the only wrong label is one 1 that is labelled 0."""
+    """The model takes every sample of class 2 for class 0; the only wrong label is one 1 that is labeled 0."""
     common = [[0.95, 0.03, 0.02]] * 40 + [[0.03, 0.95, 0.02]] * 40
     rare = [[0.5, 0.5 - p, p] for p in (0.38, 0.39, 0.40, 0.41, 0.42)]
     p = torch.tensor([*common, *rare, [0.01, 0.98, 0.01]], dtype=torch.float64)
@@ -132,8 +133,8 @@ def test_error_probabilities_are_probabilities_that_do_not_depend_on_the_order(n
 # ---- the ranking ----------------------------------------------------------------------------------------------------
 
 
-def test_a_list_has_every_sample_once_with_what_the_model_says(opened: tuple[Site, Spec, Tree]) -> None:
-    site, spec, weights = opened
+def test_a_list_has_every_sample_once_with_what_the_model_says(rebuilt: tuple[RunContext, Spec, Tree]) -> None:
+    site, spec, weights = rebuilt
     before = {name: t.clone() for name, t in weights.items()}
     found = rank(site, spec, weights, NOISY)
     shard = site.shards.shard(NOISY, site.x)
@@ -154,30 +155,30 @@ def test_a_list_has_every_sample_once_with_what_the_model_says(opened: tuple[Sit
     assert [other[each.row] for each in found] == pytest.approx(errors, rel=1e-4)
 
 
-def test_wrong_labels_come_first_and_are_counted_well(opened: tuple[Site, Spec, Tree]) -> None:
-    site, spec, weights = opened
+def test_wrong_labels_come_first_and_are_counted_well(rebuilt: tuple[RunContext, Spec, Tree]) -> None:
+    site, spec, weights = rebuilt
     assert site.ledger is not None
     assert np.flatnonzero(site.ledger.noisy).tolist() == [2, 3]
     for client in range(4):
         found = rank(site, spec, weights, client)
-        expected, rate = sum(each.error for each in found), site.ledger.realised[client]
+        expected, rate = sum(each.error for each in found), site.ledger.realized[client]
         if client in (2, 3):
             assert 0.3 < rate < 0.5
-            assert worklist.check(site, client, found) >= 0.9
+            assert label_review.measure_precision(site, client, found) >= 0.9
             assert expected == pytest.approx(rate * len(found), rel=0.3)
         else:
-            assert worklist.check(site, client, found) == 0
+            assert label_review.measure_precision(site, client, found) == 0
             assert expected < 0.03 * len(found)
 
 
-def test_an_empty_client_has_an_empty_list(opened: tuple[Site, Spec, Tree]) -> None:
-    site, spec, weights = opened
+def test_an_empty_client_has_an_empty_list(rebuilt: tuple[RunContext, Spec, Tree]) -> None:
+    site, spec, weights = rebuilt
     nobody = shards.make(torch.zeros(9), [np.arange(0), np.arange(9)], classes=10)
     assert rank(replace(site, shards=nobody, ledger=None), spec, weights, 0) == []
 
 
-def test_weights_that_diverged_are_refused(opened: tuple[Site, Spec, Tree]) -> None:
-    site, spec, weights = opened
+def test_weights_that_diverged_are_refused(rebuilt: tuple[RunContext, Spec, Tree]) -> None:
+    site, spec, weights = rebuilt
     with pytest.raises(UserError, match="for client 1 that are not finite"):
         rank(site, spec, {name: t * math.nan for name, t in weights.items()}, 1)
 
@@ -196,11 +197,22 @@ def test_precision_at_by_hand() -> None:
 
 def test_the_command_writes_the_list_and_says_when_to_stop(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "suspects.csv"
-    text = succeed("worklist", finished, "--client", NOISY, "--out", out, "--top", 60, "--check")
+    text = succeed("review", finished, "--client", NOISY, "--out", out, "--top", 60, "--check")
     rows = table(out)
     assert len(rows) == 60
     assert list(rows[0]) == [
-        *("rank", "row", "label", "label_name", "suggested", "suggested_name", "loss", "probability", "margin"),
+        *(
+            "rank",
+            "split",
+            "row",
+            "label",
+            "label_name",
+            "suggested",
+            "suggested_name",
+            "loss",
+            "probability",
+            "margin",
+        ),
         *("confidence", "error", "expected_errors_next_50", "corrected"),
     ]
     assert rows[0]["label_name"] == rows[0]["label"] != rows[0]["suggested"]  # the digits' names are their numbers
@@ -229,8 +241,8 @@ def test_nothing_is_sent_and_the_run_folder_stays_as_it_is(finished: Path, tmp_p
     sys.addaudithook(_notice)
     _connections.clear()
     out = tmp_path / "suspects.csv"
-    succeed("worklist", finished, "--client", 0, "--out", out)
-    succeed("worklist", finished, "--client", 0, "--corrections", out, "--out", tmp_path / "labels.csv")
+    succeed("review", finished, "--client", 0, "--out", out)
+    succeed("review", finished, "--client", 0, "--apply", out, "--out", tmp_path / "labels.csv")
     assert _connections == []
     assert content() == before
 
@@ -242,28 +254,14 @@ def test_files_are_for_their_owner_whatever_was_there_before(finished: Path, tmp
     link.symlink_to(out)
     old = os.umask(0)
     try:
-        succeed("worklist", finished, "--client", 0, "--out", link)
-        succeed("worklist", finished, "--client", 0, "--corrections", out, "--out", tmp_path / "labels.csv")
+        succeed("review", finished, "--client", 0, "--out", link)
+        succeed("review", finished, "--client", 0, "--apply", out, "--out", tmp_path / "labels.csv")
     finally:
         os.umask(old)
     assert link.is_symlink()
     assert len(table(out)) == 361
     assert mode(out) == mode(tmp_path / "labels.csv") == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.csv", "link.csv", "suspects.csv"]
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    out = tmp_path / "suspects.csv"
-    out.write_text("old")
-
-    def rows() -> Iterator[list[str]]:
-        yield ["row"]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        save_privately(out, tmp_path / "run", rows())
-    assert out.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [out]
 
 
 @pytest.mark.parametrize("through", ["straight", "dots", "linked folder", "linked file", "linked run"])
@@ -277,54 +275,51 @@ def test_nothing_is_written_under_the_run_folder(through: str, finished: Path, t
         "linked file": (finished, tmp_path / "file.csv"),
         "linked run": (tmp_path / "folder", finished / "list.csv"),
     }[through]
-    for more in ([], ["--corrections", tmp_path / "checked.csv"]):
-        assert "is inside the run folder" in complaint("worklist", run, "--client", 0, "--out", out, *more)
+    for more in ([], ["--apply", tmp_path / "checked.csv"]):
+        assert "is inside the run folder" in complaint("review", run, "--client", 0, "--out", out, *more)
     assert not list(finished.rglob("*.csv"))
 
 
 def test_mistakes_end_in_one_sentence(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     asked = ("--client", 0, "--out", out)
-    assert "client 4 does not exist; clients are 0..3" in complaint("worklist", finished, "--client", 4, "--out", out)
-    assert "client -1 does not exist" in complaint("worklist", finished, "--client", -1, "--out", out)
-    assert "is not a run folder" in complaint("worklist", tmp_path, "--client", 0, "--out", tmp_path.parent / "o.csv")
-    assert "No such file or directory; choose another" in complaint(
-        "worklist", finished, "--client", 0, "--out", tmp_path / "no" / "o.csv"
-    )
-    assert "it is a folder; choose another" in complaint("worklist", finished, "--client", 0, "--out", tmp_path)
-    assert "--corrections takes labels back" in complaint(
-        "worklist", finished, *asked, "--corrections", out, "--top", 3
-    )
-    assert "none' cannot be read: No such" in complaint("worklist", finished, *asked, "--weights", tmp_path / "none")
-    begun = tmp_path / "begun"
-    shutil.copytree(finished, begun)
-    (begun / run_folder.WEIGHTS).unlink()
-    assert "a run writes them when it ends" in complaint("worklist", begun, *asked)
+    assert "client 4 does not exist. Choose one of 0..3." in complaint("review", finished, "--client", 4, "--out", out)
+    assert "client -1 does not exist" in complaint("review", finished, "--client", -1, "--out", out)
+    assert "is not a run folder" in complaint("review", tmp_path, "--client", 0, "--out", tmp_path.parent / "o.csv")
+    (tmp_path / "file").touch()
+    assert "cannot write" in complaint("review", finished, "--client", 0, "--out", tmp_path / "file" / "o.csv")
+    assert "cannot write" in complaint("review", finished, "--client", 0, "--out", tmp_path)
+    assert "--apply lists no labels" in complaint("review", finished, *asked, "--apply", out, "--top", 3)
+    assert "none' cannot be read: No such" in complaint("review", finished, *asked, "--weights", tmp_path / "none")
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(finished, unfinished)
+    (unfinished / run_dir.WEIGHTS).unlink()
+    assert "a run writes them when it ends" in complaint("review", unfinished, *asked)
     torn = tmp_path / "torn.safetensors"
     torn.write_bytes(b"1234567890")
-    assert "damaged or no file of weights" in complaint("worklist", finished, *asked, "--weights", torn)
-    weights = load_file(finished / run_folder.WEIGHTS)
+    assert "damaged or no file of weights" in complaint("review", finished, *asked, "--weights", torn)
+    weights = load_file(finished / run_dir.WEIGHTS)
     for name, said in (
         ("trunk.1.bias", "do not fit the network: 'trunk.1.bias' is [1"),
         ("head.bias", "have no head for"),
     ):
         save_file(weights | {name: weights[name][:1].clone()}, torn)
-        assert said in complaint("worklist", finished, *asked, "--weights", torn)
+        assert said in complaint("review", finished, *asked, "--weights", torn)
     save_file(weights | {"extra": torch.zeros(2)}, torn)
-    assert "'extra' is [2] in the file and missing in" in complaint("worklist", finished, *asked, "--weights", torn)
-    text = (finished / run_folder.CONFIG).read_text()
-    (begun / run_folder.CONFIG).write_text(re.sub(r"(?m)^seed = 0$", "seed = 1", text))
-    assert "has seed = 1, but the run was begun with 0" in complaint("worklist", begun, *asked)
+    assert "'extra' is [2] in the file, not missing" in complaint("review", finished, *asked, "--weights", torn)
+    text = (finished / run_dir.CONFIG).read_text()
+    (unfinished / run_dir.CONFIG).write_text(re.sub(r"(?m)^seed = 0$", "seed = 1", text))
+    assert "has seed = 1, but the run started with 0" in complaint("review", unfinished, *asked)
     assert not out.exists()
 
 
 def test_without_noise_there_is_nothing_to_check_against(tmp_path: Path) -> None:
-    config = face.configure(clients=2, rounds=1, epochs=1, engine="inline")
+    config = api.configure(clients=2, rounds=1, local_epochs=1, engine="inline")
     experiment.run(config, tmp_path / "run")
     out = tmp_path / "out.csv"
-    assert "noise.kind is 'none'" in complaint("worklist", tmp_path / "run", "--client", 0, "--out", out, "--check")
+    assert "noise.kind is 'none'" in complaint("review", tmp_path / "run", "--client", 0, "--out", out, "--check")
     assert not out.exists()
-    succeed("worklist", tmp_path / "run", "--client", 0, "--out", out)
+    succeed("review", tmp_path / "run", "--client", 0, "--out", out)
 
 
 # ---- corrections ----------------------------------------------------------------------------------------------------
@@ -337,6 +332,13 @@ TRUE = torch.arange(9) % 3
 def data(labels: tuple[str, ...] = ANIMALS) -> Source:
     """Nine samples that are known by number only."""
     return from_arrays(SHARD.x, TRUE, SHARD.x, TRUE, labels=labels)
+
+
+def corrected_labels(shard: Shard, path: Path, source: Source) -> torch.Tensor:
+    """The training labels of a client without test samples, corrected by a file."""
+    rows = shard.index.tolist()
+    found = corrections.read(path, source, {"train": set(rows), "test": set()})["train"]
+    return torch.tensor([found.get(row, label) for row, label in zip(rows, shard.y.tolist(), strict=True)])
 
 
 @pytest.mark.parametrize(
@@ -363,7 +365,7 @@ def test_a_name_that_looks_like_a_number_is_a_name(tmp_path: Path) -> None:
     path.write_text("row,label\n7,1\n2,3\n")
     assert corrected_labels(SHARD, path, data(("1", "2", "3"))).tolist() == [0, 2, 1]
     path.write_text("row,label\n7,0\n")  # by number that would be class '1', where 1 is class '1', too
-    with pytest.raises(UserError, match=r"label '0' is unknown; [^.]*$"):
+    with pytest.raises(UserError, match=r"label '0' is unknown\. [^.]*\.$"):
         corrected_labels(SHARD, path, data(("1", "2", "3")))
 
 
@@ -373,14 +375,14 @@ def test_a_name_that_looks_like_a_number_is_a_name(tmp_path: Path) -> None:
         ("row,label\n7,cat\n3,cat\n", "line 3: row '3' is no sample of this client"),
         ("row,label\n-7,cat\n", "line 2: row '-7' is no sample"),
         ("row,label\n7.0,cat\n", "line 2: row '7.0' is no sample"),
-        ("row,label\n7,catt\n", "line 2: label 'catt' is unknown; did you mean 'cat'"),
-        ("row,label\n7,3\n", "line 2: label '3' is unknown; .*0..2"),
+        ("row,label\n7,catt\n", "line 2: label 'catt' is unknown. Did you mean 'cat'"),
+        ("row,label\n7,3\n", r"line 2: label '3' is unknown\. .*0..2"),
         ("row,label\n7,\n", "line 2: label '' is unknown"),
-        ("row,label\n7,cat\n2,dog\n7,dog\n", "line 4: row '7' is to be 'dog', but an earlier line says 'cat'"),
-        ("row,name\n7,cat\n", "must have the column row, and label or corrected; it has row, name"),
-        ("sample,label\n7,cat\n", "must have the column row"),
-        ("", "must have the column .*it has none"),
-        ("row,label\n7,\xff\n", "line 2 is not in UTF-8; save the file"),
+        ("row,label\n7,cat\n2,dog\n7,dog\n", "line 4: row '7' is 'dog', but an earlier line says 'cat'"),
+        ("row,name\n7,cat\n", "has the columns row, name. Give it the column row, and label or corrected"),
+        ("sample,label\n7,cat\n", "Give it the column row"),
+        ("", "has the columns none. Give it the column"),
+        ("row,label\n7,\xff\n", "line 2 is not in UTF-8. Save the file"),
     ],
 )
 def test_wrong_corrections_are_refused(content: str, sentence: str, tmp_path: Path) -> None:
@@ -396,12 +398,12 @@ def test_a_missing_file_of_corrections_is_refused(tmp_path: Path) -> None:
 
 
 def test_corrections_go_from_the_list_to_the_next_run(
-    finished: Path, opened: tuple[Site, Spec, Tree], tmp_path: Path
+    finished: Path, rebuilt: tuple[RunContext, Spec, Tree], tmp_path: Path
 ) -> None:
-    site, _, _ = opened
+    site, _, _ = rebuilt
     assert site.ledger is not None
     out, checked, labels = (tmp_path / name for name in ("suspects.csv", "checked.csv", "labels.csv"))
-    succeed("worklist", finished, "--client", NOISY, "--out", out, "--top", 50)
+    succeed("review", finished, "--client", NOISY, "--out", out, "--top", 50)
     truth = dict(zip(site.shards.index.tolist(), site.ledger.true.tolist(), strict=True))
     rows = table(out)
     for each in rows:
@@ -412,43 +414,42 @@ def test_corrections_go_from_the_list_to_the_next_run(
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    text = succeed("worklist", finished, "--client", NOISY, "--corrections", checked, "--out", labels)
+    text = succeed("review", finished, "--client", NOISY, "--apply", checked, "--out", labels)
     shard = site.shards.shard(NOISY, site.x)
-    assert f"changed  {wrong} of {len(shard)} labels of client {NOISY}" in text
+    assert re.search(rf"changed +{wrong} of {len(shard)} labels of client {NOISY}\n", text)
     said = {int(each["row"]): int(each["label"]) for each in table(labels)}
     assert list(said) == shard.index.tolist()
     now = np.bincount(list(said.values()), minlength=10)
     for name, (before, after) in enumerate(zip(shard.counts.tolist(), now.tolist(), strict=True)):
         assert re.search(rf"(?m)^ *{name} +{before} +{after} *$", text)
-    config = face.configure(
+    config = api.configure(
         noise="human",
         partition="iid",
         clients=4,
         settings=[f"noise.labels={labels}", "noise.who=explicit", "noise.rates=[0.0, 0.0, 1.0, 0.0]"],
     )
-    mended, _, _ = experiment.prepare(config)
-    assert mended.ledger is not None
-    assert mended.shards.shard(NOISY, site.x).y.tolist() == list(said.values())
-    assert mended.ledger.realised[NOISY] == pytest.approx(site.ledger.realised[NOISY] - wrong / len(shard))
-    assert mended.ledger.realised.nonzero()[0].tolist() == [NOISY]
+    again, _, _ = experiment.prepare(config)
+    assert again.ledger is not None
+    assert again.shards.shard(NOISY, site.x).y.tolist() == list(said.values())
+    assert again.ledger.realized[NOISY] == pytest.approx(site.ledger.realized[NOISY] - wrong / len(shard))
+    assert again.ledger.realized.nonzero()[0].tolist() == [NOISY]
 
 
 def test_the_files_of_all_sites_together_keep_the_noise_of_all(
-    finished: Path, opened: tuple[Site, Spec, Tree], tmp_path: Path
+    finished: Path, rebuilt: tuple[RunContext, Spec, Tree], tmp_path: Path
 ) -> None:
-    site, _, _ = opened
+    site, _, _ = rebuilt
     nothing, together = tmp_path / "nothing.csv", tmp_path / "together.csv"
     nothing.write_text("row,label\n")
     lines = ["row,label"]
     for client in range(4):
         labels = tmp_path / f"labels-{client}.csv"
-        assert "changed  0 of" in succeed(
-            "worklist", finished, "--client", client, "--corrections", nothing, "--out", labels
-        )
+        asked = ("review", finished, "--client", client, "--apply", nothing, "--out", labels)
+        assert re.search("changed +0 of", succeed(*asked))
         lines += labels.read_text().splitlines()[1:]
     together.write_text("\n".join(lines))
     settings = [f"noise.labels={together}", "noise.who=explicit", "noise.rates=[1.0, 1.0, 1.0, 1.0]"]
-    again, _, _ = experiment.prepare(face.configure(noise="human", partition="iid", clients=4, settings=settings))
+    again, _, _ = experiment.prepare(api.configure(noise="human", partition="iid", clients=4, settings=settings))
     assert again.shards.digest == site.shards.digest
 
 

@@ -1,4 +1,4 @@
-"""Mistakes in a user's own network: one sentence, and the folder is free for the mended command."""
+"""Mistakes in a user's own network: one sentence, and the folder is free for the corrected command."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import fedskew
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 from tests.commands import complaint, succeed
 
-QUICK = ["--engine", "inline", "--rounds", "1", "--clients", "2", "--epochs", "1"]
+QUICK = ["--engine", "inline", "--rounds", "1", "--clients", "2", "--local-epochs", "1"]
 
 MODULE = """
 from torch import nn
@@ -103,24 +103,24 @@ def _mymodel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("network", "more", "expected"),
     [
-        ("mymodel:biuld", [], "did you mean 'build'"),
+        ("mymodel:biuld", [], "Did you mean 'build'"),
         ("mymodle:build", [], "No module named 'mymodle'"),
         ("mybroken:build", [], "'mybroken:build' cannot be imported: SyntaxError: "),
         ("mynames:build", [], "NameError: name 'unknown_name' is not defined ("),
         ("mymodel:build", ["--head", "2"], "has no linear layer '2'"),
-        ("mymodel:headless", [], "needs a linear layer as its head"),
-        ("mymodel:nothing", [], "must be a torch.nn.Module, not a NoneType"),
-        ("mymodel:eleven", [], "gives 11 outputs, but there are 10 classes"),
+        ("mymodel:headless", [], "has no linear layer"),
+        ("mymodel:nothing", [], "is a NoneType. Return a torch.nn.Module"),
+        ("mymodel:eleven", [], "gives 11 outputs for 10 classes. Give it 10 outputs."),
         ("mymodel:boom", [], "network 'mymodel:boom' cannot be built: RuntimeError: no weights here ("),
         ("mymodel:wrong", [], "network 'mymodel:wrong' does not work on samples of shape [1, 8, 8]: RuntimeError: "),
         ("mymodel:Tall", [], "mymodel.py, line 19)"),
-        ("mymodel:Narrow", [], "has weights in bfloat16, 'head.weight' for one; keep them in float32"),
-        ("mymodel:Merged", [], "gives logits of shape [10] for 2 samples; with 10 classes they should be [2, 10]"),
+        ("mymodel:Narrow", [], "has weights in bfloat16, such as 'head.weight'. Use float32"),
+        ("mymodel:Merged", [], "gives logits of shape [10] for 2 samples. Return [2, 10] for 10 classes"),
         ("mymodel:Strange", ["--set", "model.args.training_fails=true"], "shape [1, 8, 8]: RuntimeError: not today ("),
         ("mymodel:Strange", ["--set", "model.args.most=3"], "RuntimeError: too many ("),
         ("mymodel:Strange", ["--set", "model.args.detached=true"], "cannot be trained: its logits have no gradient"),
-        ("mlp", ["--head", "nope"], "mlp has no linear layer 'nope'; known: head, trunk.1"),
-        ("auto", ["--head", "trunk.1"], "network 'mlp' gives 200 outputs, but there are 10 classes"),
+        ("mlp", ["--head", "nope"], "mlp has no linear layer 'nope'. Known: head, trunk.1"),
+        ("auto", ["--head", "trunk.1"], "network 'mlp' gives 200 outputs for 10 classes. Give it 10 outputs."),
         ("resnt", [], "no network is called 'resnt'"),
     ],
 )  # fmt: skip
@@ -137,7 +137,7 @@ def test_an_error_that_only_real_samples_cause_is_one_sentence_too(engine: str) 
 
 
 def test_the_head_of_a_built_in_network_may_be_named() -> None:
-    options = {"model": "mlp", "rounds": 1, "clients": 2, "epochs": 1, "engine": "inline"}
+    options = {"model": "mlp", "rounds": 1, "clients": 2, "local_epochs": 1, "engine": "inline"}
     named, usual = (fedskew.run(head=head, **options) for head in ("head", None))
     assert named.end["weights_sha256"] == usual.end["weights_sha256"]
 
@@ -147,7 +147,7 @@ def test_annotators_find_the_mistake_before_they_are_trained() -> None:
     assert "'mymodel:wrong' does not work on samples" in complaint("run", *QUICK, *noisy, "--out", "h3")
 
 
-def test_the_mended_command_finds_its_folder_free_and_an_older_run_is_kept() -> None:
+def test_the_corrected_command_finds_its_folder_free_and_an_older_run_is_kept() -> None:
     complaint("run", *QUICK, "--model", "mymodel:wrong", "--out", "h3")
     succeed("run", *QUICK, "--model", "mymodel:build", "--out", "h3")
     before = Path("h3/record.jsonl").read_bytes()
@@ -174,7 +174,7 @@ def test_the_record_has_the_class_of_a_module_and_the_digests_of_label_files(tmp
     matrix = tmp_path / "matrix.csv"
     matrix.write_text("\n".join(",".join("1" if i == j else "0" for j in range(10)) for i in range(10)))
     settings = [f"noise.matrix={matrix}", "noise.kind=transition", "noise.rho=0.5"]
-    result = fedskew.run(model=module, settings=settings, rounds=1, epochs=1, engine="inline")
+    result = fedskew.run(model=module, settings=settings, rounds=1, local_epochs=1, engine="inline")
     assert result.header["model"]["name"] == "Sequential"
     assert result.header["files"] == {"noise.matrix": hashlib.sha256(matrix.read_bytes()).hexdigest()}
     assert result.header["config"]["noise"]["matrix"] == "matrix.csv"
@@ -205,11 +205,11 @@ class Parts(nn.Module):
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedsam", "moon"])
-@pytest.mark.parametrize("engine", ["inline", "wire"])
+@pytest.mark.parametrize("engine", ["inline", "pool"])
 def test_what_is_frozen_stays_and_what_is_assigned_is_kept(method: str, engine: str) -> None:
     torch.manual_seed(0)
     module = Parts()
-    result = fedskew.run(method, model=module, rounds=2, epochs=1, clients=3, engine=engine)
+    result = fedskew.run(method, model=module, rounds=2, local_epochs=1, clients=3, engine=engine)
     first, last = module.state_dict(), result.weights
     assert last is not None
     moved = {name for name in first if not torch.equal(first[name], last[name])}
@@ -225,7 +225,7 @@ def test_a_network_that_is_all_frozen_cannot_be_trained() -> None:
 def test_complex_numbers_are_refused() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     module.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
-    with pytest.raises(UserError, match="has complex numbers, 'phase' for one"):
+    with pytest.raises(UserError, match="has complex numbers, such as 'phase'"):
         fedskew.run(model=module, rounds=1, engine="inline")
 
 

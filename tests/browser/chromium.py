@@ -27,14 +27,14 @@ class Browser:
         ours_out, theirs_in = _pipe()[::-1]
         theirs_out, ours_in = _pipe()[::-1]
 
-        def settle() -> None:
+        def idle() -> None:
             os.dup2(theirs_in, 3)
             os.dup2(theirs_out, 4)
 
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         flags += ["--remote-debugging-pipe", f"--user-data-dir={self._folder}", "--disable-background-networking"]
         self._process = subprocess.Popen(
-            [program, *flags, "about:blank"], preexec_fn=settle, pass_fds=(3, 4), stderr=subprocess.DEVNULL
+            [program, *flags, "about:blank"], preexec_fn=idle, pass_fds=(3, 4), stderr=subprocess.DEVNULL
         )
         os.close(theirs_in)
         os.close(theirs_out)

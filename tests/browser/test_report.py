@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import record
-from fedskew.report import page as report
-from fedskew.report import runs
+from fedskew.record import reader, scores
+from fedskew.record.schema import HeaderLine, RoundLine
+from fedskew.record.writer import LineWriter
+from fedskew.report import load
+from fedskew.report.html import page as report
+from fedskew.reproduce import archive
 from tests.browser.chromium import Browser, Page
 from tests.browser.opens import DESKTOP, PHONE, check
 from tests.report import detected, fakes
 
-RESULTS = Path(__file__).parent.parent.parent / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 LINES = "[...document.querySelectorAll('#chart .line')].map((line) => line.dataset.group).join(' ')"
 TICKS = "[...document.querySelectorAll('#chart text')].map((text) => text.textContent)"
 HIDDEN = "document.getElementById('tip').hidden"
@@ -23,8 +26,13 @@ WHOLE = "document.getElementById('unzoom').disabled"
 
 def written(folder: Path, *paths: Path) -> Path:
     path = folder / "report.html"
-    path.write_text(report.html(runs.read(paths)), encoding="utf-8")
+    path.write_text(report.html(load.read(paths)), encoding="utf-8")
     return path
+
+
+def recorded(name: str) -> list[Path]:
+    """The run folders of packed results."""
+    return sorted(path.parent for path in archive.folder_of(RESULTS / f"{name}.tar.xz").rglob(reader.NAME))
 
 
 @pytest.fixture
@@ -37,7 +45,7 @@ def compared(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(browser: Browser, compared: Path) -> Page:
+def tab(browser: Browser, compared: Path) -> Page:
     made = browser.page()
     check(made, compared)
     return made
@@ -66,16 +74,16 @@ def test_it_opens_without_a_complaint_or_a_request(browser: Browser, compared: P
 
 
 def test_records_of_real_tables_open_too(browser: Browser, tmp_path: Path) -> None:
-    folders = sorted(path.parent for path in RESULTS.rglob(record.NAME))
+    folders = [folder for name in ("cells", "label-skew") for folder in recorded(name)]
     assert folders
     made = browser.page()
     check(made, written(tmp_path, *folders))
-    for each in runs.read(folders):
-        assert f"{100 * record.summary(each.run.rounds)['best']:.2f}" in made.text("#cost")
+    for each in load.read(folders):
+        assert f"{100 * scores.summary(each.run.rounds)['best']:.2f}" in made.text("#cost")
 
 
 def test_records_of_real_tables_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
-    folders = sorted(path.parent for path in (RESULTS / "cells").rglob(record.NAME))
+    folders = recorded("cells")
     made = browser.page(PHONE)
     check(made, written(tmp_path, *folders[:: len(folders) // 5]))
 
@@ -85,8 +93,8 @@ def test_long_words_are_broken_and_names_of_runs_shown_whole(browser: Browser, t
         header = fakes.header(method, seed, alpha=0.5 + seed)
         header["data"] |= {"name": f"{seed}" + 99 * "x", "labels": ["a", 99 * "y", "c"]}
         (tmp_path / method).mkdir()
-        writer = record.Writer.create(tmp_path / method / record.NAME, header)
-        writer.write("round", **fakes.lines([0.5])[0])
+        writer = LineWriter.create(tmp_path / method / reader.NAME, HeaderLine(**header))
+        writer.write(RoundLine(**fakes.lines([0.5])[0]))
         writer.close()
     made = browser.page(PHONE)
     check(made, written(tmp_path, tmp_path))
@@ -96,44 +104,44 @@ def test_long_words_are_broken_and_names_of_runs_shown_whole(browser: Browser, t
     assert max(made.read(lines)) < 90, "no more lines than are needed"
 
 
-def test_pointing_at_a_curve_shows_the_records_values(opened: Page) -> None:
-    opened.hover("#chart", 0.999)
+def test_pointing_at_a_curve_shows_the_records_values(tab: Page) -> None:
+    tab.hover("#chart", 0.999)
     # round 21: fedavg's seeds have 0.2, 0.3 and 0.4; fedprox has 0.4
-    assert tip(opened) == "round 21 fedprox 40.00 % fedavg 30.00 % 20.00 % to 40.00 %"
-    opened.hover("#chart", 0.01)
-    assert tip(opened) == "round 1 fedavg 10.00 % 0.00 % to 20.00 % fedprox 0.00 %"
+    assert tip(tab) == "round 21 fedprox 40.00 % fedavg 30.00 % 20.00 % to 40.00 %"
+    tab.hover("#chart", 0.01)
+    assert tip(tab) == "round 1 fedavg 10.00 % 0.00 % to 20.00 % fedprox 0.00 %"
 
 
-def test_arrow_keys_show_values_too(opened: Page) -> None:
-    opened.read("document.getElementById('chart').focus()")
+def test_arrow_keys_show_values_too(tab: Page) -> None:
+    tab.read("document.getElementById('chart').focus()")
     for _ in range(2):
-        opened.press("ArrowRight")
-    assert tip(opened).startswith("round 2 fedavg 11.00 %")
-    opened.press("Escape")
-    assert opened.read(HIDDEN)
+        tab.press("ArrowRight")
+    assert tip(tab).startswith("round 2 fedavg 11.00 %")
+    tab.press("Escape")
+    assert tab.read(HIDDEN)
 
 
-def test_keys_zoom_around_the_round_that_is_read(opened: Page) -> None:
-    opened.read("document.getElementById('chart').focus()")
-    opened.press("+")
-    assert shown_rounds(opened) == (6, 16), "half of 1 to 21 around the middle"
-    opened.press("0")
-    assert opened.read(WHOLE)
-    opened.hover("#chart", 0.999)
-    opened.press("+")
-    opened.press("+")
-    assert shown_rounds(opened) == (16, 21), "a quarter that ends with round 21"
-    assert tip(opened).startswith("round 21 ")
-    opened.press("-")
-    assert shown_rounds(opened) == (11, 21)
-    opened.press("-")
-    assert opened.read(WHOLE)
+def test_keys_zoom_around_the_round_that_is_read(tab: Page) -> None:
+    tab.read("document.getElementById('chart').focus()")
+    tab.press("+")
+    assert shown_rounds(tab) == (6, 16), "half of 1 to 21 around the middle"
+    tab.press("0")
+    assert tab.read(WHOLE)
+    tab.hover("#chart", 0.999)
+    tab.press("+")
+    tab.press("+")
+    assert shown_rounds(tab) == (16, 21), "a quarter that ends with round 21"
+    assert tip(tab).startswith("round 21 ")
+    tab.press("-")
+    assert shown_rounds(tab) == (11, 21)
+    tab.press("-")
+    assert tab.read(WHOLE)
 
 
-def test_a_screen_reader_passes_the_keys_on_and_says_which_there_are(opened: Page) -> None:
-    chart = opened.read("document.getElementById('chart').outerHTML.split('>')[0]")
+def test_a_screen_reader_passes_the_keys_on_and_says_which_there_are(tab: Page) -> None:
+    chart = tab.read("document.getElementById('chart').outerHTML.split('>')[0]")
     assert 'role="application"' in chart and 'aria-describedby="keys"' in chart
-    assert "+ and - zoom" in opened.text("#keys")
+    assert "+ and - zoom" in tab.text("#keys")
 
 
 # ---- fingers --------------------------------------------------------------------------------------------------------
@@ -170,51 +178,51 @@ def test_a_finger_that_scrolls_past_the_curves_does_not_zoom(phone: Page) -> Non
 # ---- what is drawn --------------------------------------------------------------------------------------------------
 
 
-def test_methods_are_switched_off_and_on(opened: Page) -> None:
-    assert opened.read(LINES) == "0 1"
-    opened.click("#legend [data-group='0']")
-    assert opened.read(LINES) == "1"
-    assert opened.read("document.querySelector('#legend [data-group=\"0\"]').ariaPressed") == "false"
-    opened.hover("#chart", 0.999)
-    assert tip(opened) == "round 21 fedprox 40.00 %"
-    opened.click("#none")
-    assert "choose a method" in opened.read("document.getElementById('chart').textContent")
-    opened.click("#all")
-    assert opened.read(LINES) == "0 1"
+def test_methods_are_switched_off_and_on(tab: Page) -> None:
+    assert tab.read(LINES) == "0 1"
+    tab.click("#legend [data-group='0']")
+    assert tab.read(LINES) == "1"
+    assert tab.read("document.querySelector('#legend [data-group=\"0\"]').ariaPressed") == "false"
+    tab.hover("#chart", 0.999)
+    assert tip(tab) == "round 21 fedprox 40.00 %"
+    tab.click("#none")
+    assert "choose a method" in tab.read("document.getElementById('chart').textContent")
+    tab.click("#all")
+    assert tab.read(LINES) == "0 1"
 
 
-def test_dragging_zooms_and_a_button_shows_everything_again(opened: Page) -> None:
-    opened.drag("#chart", 0.55, 0.75)
-    ticks = [int(each) for each in opened.read(TICKS) if each.isdigit()]
+def test_dragging_zooms_and_a_button_shows_everything_again(tab: Page) -> None:
+    tab.drag("#chart", 0.55, 0.75)
+    ticks = [int(each) for each in tab.read(TICKS) if each.isdigit()]
     assert min(ticks) >= 11 and max(ticks) <= 17
-    opened.click("#unzoom")
-    assert {"2", "20"} <= set(opened.read(TICKS))
-    assert opened.read("document.getElementById('unzoom').disabled")
+    tab.click("#unzoom")
+    assert {"2", "20"} <= set(tab.read(TICKS))
+    assert tab.read("document.getElementById('unzoom').disabled")
 
 
-def test_smoothing_is_the_mean_of_the_last_values(opened: Page) -> None:
-    opened.read("{const s = document.getElementById('smooth'); s.value = 3; s.dispatchEvent(new Event('input'))}")
-    opened.hover("#chart", 0.999)
+def test_smoothing_is_the_mean_of_the_last_values(tab: Page) -> None:
+    tab.read("{const s = document.getElementById('smooth'); s.value = 3; s.dispatchEvent(new Event('input'))}")
+    tab.hover("#chart", 0.999)
     # fedprox: (0.36 + 0.38 + 0.40) / 3; fedavg: (0.28 + 0.29 + 0.30) / 3
-    assert "mean of last 3" in tip(opened) and "fedprox 38.00 %" in tip(opened) and "fedavg 29.00 %" in tip(opened)
+    assert "mean of last 3" in tip(tab) and "fedprox 38.00 %" in tip(tab) and "fedavg 29.00 %" in tip(tab)
 
 
-def test_a_logarithmic_axis_leaves_out_what_is_not_positive(opened: Page) -> None:
+def test_a_logarithmic_axis_leaves_out_what_is_not_positive(tab: Page) -> None:
     even = "[...document.querySelector('#chart .line[data-group=\"1\"]').getAttribute('d').matchAll(/[ML]/g)].length"
-    assert opened.read(even) == 21
-    opened.click("#log")
-    assert opened.read(even) == 20, "fedprox begins at 0"
-    assert "10 %" in opened.read(TICKS)
-    assert "NaN" not in opened.read("document.getElementById('chart').innerHTML")
+    assert tab.read(even) == 21
+    tab.click("#log")
+    assert tab.read(even) == 20, "fedprox begins at 0"
+    assert "10 %" in tab.read(TICKS)
+    assert "NaN" not in tab.read("document.getElementById('chart').innerHTML")
 
 
-def test_a_logarithmic_axis_changes_no_value(opened: Page) -> None:
-    opened.click("#log")
-    opened.hover("#chart", 0.01)
+def test_a_logarithmic_axis_changes_no_value(tab: Page) -> None:
+    tab.click("#log")
+    tab.hover("#chart", 0.01)
     # fedavg's seeds have 0, 0.1 and 0.2; fedprox has 0
-    assert tip(opened) == "round 1 fedavg 10.00 % 0.00 % to 20.00 % fedprox 0.00 %"
-    opened.click("#legend [data-group='0']")
-    assert opened.read(LINES) == "1"
+    assert tip(tab) == "round 1 fedavg 10.00 % 0.00 % to 20.00 % fedprox 0.00 %"
+    tab.click("#legend [data-group='0']")
+    assert tab.read(LINES) == "1"
 
 
 def test_where_nothing_is_above_zero_a_logarithmic_axis_says_so(browser: Browser, tmp_path: Path) -> None:
@@ -232,31 +240,31 @@ def test_more_points_than_a_function_takes_arguments(browser: Browser, tmp_path:
     assert shown_rounds(made)[1] > 69_000
 
 
-def test_another_metric(opened: Page) -> None:
+def test_another_metric(tab: Page) -> None:
     chosen = "{const m = document.getElementById('metric'); m.value = 2; m.dispatchEvent(new Event('change'))}"
-    opened.read(chosen)
-    opened.hover("#chart", 0.999)
-    assert tip(opened) == "round 21 fedavg 2 2 to 2 fedprox 1"
+    tab.read(chosen)
+    tab.hover("#chart", 0.999)
+    assert tip(tab) == "round 21 fedavg 2 2 to 2 fedprox 1"
 
 
-def test_the_theme_is_switched(opened: Page) -> None:
-    colour = "getComputedStyle(document.body).backgroundColor"
-    assert opened.read(colour) == "rgb(255, 255, 255)"
-    opened.click("#theme")
-    assert (opened.text("#theme"), opened.read(colour)) == ("theme: light", "rgb(255, 255, 255)")
-    opened.click("#theme")
-    assert (opened.text("#theme"), opened.read(colour)) == ("theme: dark", "rgb(20, 23, 27)")
-    opened.click("#theme")
-    assert (opened.text("#theme"), opened.read(colour)) == ("theme: system", "rgb(255, 255, 255)")
+def test_the_theme_is_switched(tab: Page) -> None:
+    color = "getComputedStyle(document.body).backgroundColor"
+    assert tab.read(color) == "rgb(255, 255, 255)"
+    tab.click("#theme")
+    assert (tab.text("#theme"), tab.read(color)) == ("theme: light", "rgb(255, 255, 255)")
+    tab.click("#theme")
+    assert (tab.text("#theme"), tab.read(color)) == ("theme: dark", "rgb(20, 23, 27)")
+    tab.click("#theme")
+    assert (tab.text("#theme"), tab.read(color)) == ("theme: system", "rgb(255, 255, 255)")
 
 
-def test_printing_opens_what_is_folded(opened: Page) -> None:
+def test_printing_opens_what_is_folded(tab: Page) -> None:
     folded = "document.querySelectorAll('details:not([open])').length"
-    before = opened.read(folded)
-    opened.read("dispatchEvent(new Event('beforeprint'))")
-    assert before > 0 and opened.read(folded) == 0
-    opened.read("dispatchEvent(new Event('afterprint'))")
-    assert opened.read(folded) == before
+    before = tab.read(folded)
+    tab.read("dispatchEvent(new Event('beforeprint'))")
+    assert before > 0 and tab.read(folded) == 0
+    tab.read("dispatchEvent(new Event('afterprint'))")
+    assert tab.read(folded) == before
 
 
 def test_on_paper_every_method_is_named_and_nothing_is_pale(browser: Browser, tmp_path: Path) -> None:
@@ -265,8 +273,8 @@ def test_on_paper_every_method_is_named_and_nothing_is_pale(browser: Browser, tm
     made = browser.page(800, dark=True)
     check(made, written(tmp_path, tmp_path))
     cut = "{const e = document.getElementById('legend'); e.scrollHeight > e.clientHeight}"
-    colours = "['--ink', '--accent', '--noisy', '--suspect', '--clean', '--shift', '--good', '--bad', '--c0', '--c6']"
-    read = f"{colours}.map((name) => getComputedStyle(document.body).getPropertyValue(name)).join(' ')"
+    colors = "['--ink', '--accent', '--noisy', '--suspect', '--clean', '--shift', '--good', '--bad', '--c0', '--c6']"
+    read = f"{colors}.map((name) => getComputedStyle(document.body).getPropertyValue(name)).join(' ')"
     assert made.read(cut)
     for clicks in range(3):
         made.print()
@@ -277,7 +285,7 @@ def test_on_paper_every_method_is_named_and_nothing_is_pale(browser: Browser, tm
         made.click("#theme")
 
 
-def test_twenty_methods_differ_without_colour(browser: Browser, tmp_path: Path) -> None:
+def test_twenty_methods_differ_without_color(browser: Browser, tmp_path: Path) -> None:
     for group in range(20):
         fakes.write(tmp_path / f"{group}", [0.1, 0.2], alpha=0.5 + group)
     made = browser.page()
@@ -306,11 +314,11 @@ def test_one_seed_that_is_not_a_number_breaks_the_line_and_the_band(diverged: Pa
 
 def test_values_say_how_many_seeds_they_are_of(diverged: Page) -> None:
     diverged.read("document.getElementById('chart').focus()")
-    told = []
+    listed = []
     for _ in range(4):
         diverged.press("ArrowRight")
-        told.append(tip(diverged))
-    assert told == [
+        listed.append(tip(diverged))
+    assert listed == [
         "round 1 fedavg 10.00 % 10.00 % to 10.00 %",
         "round 2 fedavg not a number in 1 of 3 seeds",
         "round 3 fedavg 50.00 % 30.00 % to 70.00 %",
@@ -318,7 +326,7 @@ def test_values_say_how_many_seeds_they_are_of(diverged: Page) -> None:
     ]
 
 
-def test_a_method_without_any_number_is_still_told(browser: Browser, tmp_path: Path) -> None:
+def test_a_method_without_any_number_is_still_named(browser: Browser, tmp_path: Path) -> None:
     fakes.write(tmp_path / "a", [0.1, 0.2])
     fakes.write(tmp_path / "b", [float("nan"), float("nan")], "fedprox")
     made = browser.page()
@@ -348,7 +356,7 @@ def test_short_runs(browser: Browser, tmp_path: Path, accuracies: list[float | N
 
 
 def test_a_detection_fits_the_page(browser: Browser, tmp_path: Path) -> None:
-    folder = detected.write(tmp_path / "run", detected.door(detected.cells([2, 5])))
+    folder = detected.write(tmp_path / "run", detected.setup_line(detected.cells([2, 5])))
     made = browser.page(PHONE)
     check(made, written(tmp_path, folder))
     assert "2 of 10 sites probably have wrong labels: 2, 5" in made.text("#detection")
@@ -378,7 +386,7 @@ def test_right_to_left_names_keep_their_places_in_a_list(
     header["config"]["partition"] |= {"name": "natural", "alpha": None}
     header["data"]["sites"] = [override, "1", hebrew, "3", "4", arabic, *"6789"]
     monkeypatch.setattr(fakes, "header", lambda *_: header)
-    folder = detected.write(tmp_path / "run", detected.door(detected.cells([2, 5])))
+    folder = detected.write(tmp_path / "run", detected.setup_line(detected.cells([2, 5])))
     made = browser.page()
     check(made, written(tmp_path, folder))
     assert made.text("#detection summary").endswith(f"wrong labels: {hebrew}, {arabic}")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import record, watch
+from fedskew.record import reader
+from fedskew.report import live
 from tests.browser.chromium import PATIENCE, Browser
 
 ROUNDS = 40
@@ -57,16 +58,16 @@ def begin(nursery: subprocess.Popen[str], *arguments: str | Path | int) -> int:
 def test_a_run_is_followed_through_kill_and_resume(
     browser: Browser, nursery: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "HOLD", 2.0)
+    monkeypatch.setattr(live, "HOLD", 2.0)
     folder = tmp_path / "run"
     # of a tenth of a second or more, so that what is left after the kill takes longer than a few looks of the page
-    rounds = ("--engine", "inline", "--clients", 4, "--per-round", 2, "--epochs", 10, "--rounds", ROUNDS)
+    rounds = ("--engine", "inline", "--clients", 4, "--clients-per-round", 2, "--local-epochs", 10, "--rounds", ROUNDS)
     running = begin(nursery, "run", "--out", folder, *rounds)
     deadline = time.monotonic() + PATIENCE
-    while not (folder / record.NAME).exists():
+    while not (folder / reader.NAME).exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    with watch.Server(watch.Watched([folder])) as server:
+    with live.PageServer(live.Watched([folder])) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         page = browser.page()
@@ -86,7 +87,7 @@ def test_a_run_is_followed_through_kill_and_resume(
             page.until(f"{STATE} === 'finished'")
             assert "finished fedavg, seed 0: " in page.read(SPOKEN)
 
-            found = record.read(folder)
+            found = reader.read(folder)
             page.hover("#chart", 0.999)
             tip = page.text("#tip").split()
             assert tip[:2] == ["round", str(ROUNDS)]

@@ -8,20 +8,23 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 
+from fedskew import api
 from fedskew import config as configuration
-from fedskew import experiment, face
-from fedskew.cli import main
-from fedskew.cli.progress import Progress, all_rounds
+from fedskew.cli.progress import showing
+from fedskew.config.keys import KEYWORDS
+from fedskew.experiment import run as experiment
+from fedskew.experiment.callbacks import Callback
 from tests.commands import complaint, fedskew, succeed
 
-QUICK = ["--engine", "inline", "--rounds", "2", "--clients", "4", "--epochs", "1"]
+QUICK = ["--engine", "inline", "--rounds", "2", "--clients", "4", "--local-epochs", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -58,26 +61,41 @@ def test_a_report_needs_no_torch() -> None:
 
 
 def test_the_defaults_in_the_help_are_those_of_the_configuration() -> None:
-    default = configuration.RunConfig()
-    words = {None: ("none", "everyone", "one per core", "random")}
-    checked = 0
-    for option in main.commands["run"].params:
-        if option.name in face.FLAGS and isinstance(option, click.Option) and option.help and option.help.endswith("]"):
-            value: Any = default
-            for key in face.FLAGS[option.name].split("."):
-                value = getattr(value, key)
-            shown = option.help.rsplit("[", 1)[1].removesuffix("]")
-            assert shown in words.get(value, (str(value),)), option.name
-            checked += 1
-    assert checked > 15
-    assert f"dirichlet:{default.partition.alpha}" in fedskew("run", "--help").stdout
+    text = " ".join(succeed("run", "--help").split())
+    for key in KEYWORDS.values():
+        shown = key.help if key.type is bool else f"{key.help} [{key.shown_default}]"
+        assert f"{key.flag} " in text and shown in text, key.name
+
+
+def test_bare_words_set_keys_like_options() -> None:
+    succeed("run", *QUICK, "local.momentum=0", "partition.clients=4", "--out", "mine")
+    assert api.load("mine").header["config"]["local"]["momentum"] == 0
+    succeed("compare", "FedAvg", "local.momentum=0", "FedProx(mu=0.5)", *QUICK, "--out", "both")
+    assert {path.name for path in Path("both").glob("fed*")} == {"fedavg-seed0", "fedprox-mu=0.5-seed0"}
+    assert "there is no key 'local.epoch'. Type local.epochs=3 (or --local-epochs 3)." in complaint(
+        "run", "local.epoch=3"
+    )
+    assert "there is no option '--learning-rate'. Type --lr." in complaint("run", "--learning-rate", "0.1")
+    assert "there is no option '--alpha'. Type --set partition.alpha=VALUE." in complaint("run", "--alpha", "1")
+    assert "No such option '--zzz'" in complaint("run", "--zzz", "1")
+    assert "'fedprox' is not a setting. Type key=value, for example local.lr=0.1, or --method fedprox." in complaint(
+        "run", "fedprox"
+    )
+    assert "Missing argument 'METHOD...'" in complaint("compare", "local.lr=1")
+
+
+def test_methods_are_known_in_any_case() -> None:
+    end = [json.loads(succeed("run", *QUICK, "--method", name, "--json")) for name in ("FedAvg", "fedavg")]
+    assert end[0]["weights_sha256"] == end[1]["weights_sha256"]
+    assert succeed("card", "FedVLS") == succeed("card", "fedvls")
+    assert succeed("card", "FedProx+AvgM") == succeed("card", "fedprox+avgm")
 
 
 # ---- what is done when all is well ----------------------------------------------------------------------------------
 
 
 def test_run_prints_a_summary_and_leaves_a_folder() -> None:
-    text = succeed("run", *QUICK, "--target", "0.01", "--score-clients")
+    text = succeed("run", *QUICK, "--target", "0.01", "--evaluate-clients")
     for expected in ("best", "reached in round 1", "recall by class", "weights_sha256", "runs/fedavg-digits-seed0"):
         assert expected in text
     assert Path("runs/fedavg-digits-seed0/record.jsonl").exists()
@@ -88,7 +106,7 @@ def test_run_gives_json_with_the_end_line_and_the_folder() -> None:
     end = json.loads(succeed("run", *QUICK, "--json", "--out", "mine"))
     assert end["folder"] == "mine"
     assert end["rounds"] == 2
-    assert end["best_round"] == 1 + face.load("mine").end["best_round"]
+    assert end["best_round"] == api.load("mine").end["best_round"]
     assert len(end["weights_sha256"]) == 64
     assert end["up"] > 0
     assert (
@@ -101,7 +119,7 @@ def test_options_and_settings_win_over_the_file() -> None:
     config = configuration.from_dict({"method": "fedprox", "rounds": 1, "seed": 7, "engine": {"name": "inline"}})
     Path("mine.toml").write_text(configuration.dumps(config))
     succeed("run", "--config", "mine.toml", "--rounds", "2", "--set", "local.epochs=1", "--out", "mine")
-    header = face.load("mine").header["config"]
+    header = api.load("mine").header["config"]
     assert (header["method"], header["rounds"], header["seed"]) == ("fedprox", 2, 7)
     assert header["local"]["epochs"] == 1
 
@@ -116,7 +134,7 @@ def test_resume_goes_on_to_the_same_bits() -> None:
 
 def test_compare_prints_one_table_and_writes_it() -> None:
     methods = ("fedavg", "fedprox(mu=0.5)")
-    text = succeed("compare", *methods, *QUICK, "--seeds", "2", "--out", "both", "--score-clients")
+    text = succeed("compare", *methods, *QUICK, "--seeds", "2", "--out", "both", "--evaluate-clients")
     for expected in ("fedprox(mu=0.5)", "±", "rounds to", "clients: vacant %"):
         assert expected in text
     assert {path.name for path in Path("both").iterdir()} == {
@@ -152,7 +170,7 @@ def test_an_interrupted_comparison_can_be_gone_on_with(monkeypatch: pytest.Monke
     assert "other options" in complaint(*asked, "--resume", "--lr", "0.5")
     assert "other options" in complaint(*asked, "--resume", "--precision", "bf16")
     assert "other options" in complaint(*asked, "--resume", "--set", "engine.drop=0.1")
-    again = json.loads(succeed(*asked, "--resume", "--engine", "wire"))  # which gives the same bits
+    again = json.loads(succeed(*asked, "--resume", "--engine", "inline"))  # which gives the same bits
     assert [row["last"] for row in again] == [row["last"] for row in resumed]
 
 
@@ -171,7 +189,7 @@ def test_report_makes_pages_of_finished_and_unfinished_runs() -> None:
 
 
 def test_watch_of_nothing_is_one_sentence() -> None:
-    assert "'nothing' holds no run" in complaint("watch", "nothing")
+    assert "'nothing' has no run" in complaint("watch", "nothing")
     assert "70000 is not in the range" in complaint("watch", ".", "--port", "70000")
 
 
@@ -212,7 +230,7 @@ def test_data_list_says_what_is_here() -> None:
     known = {each["name"]: each for each in json.loads(succeed("data", "list", "--json"))}
     assert known["digits"]["here"] and not known["cifar10"]["here"]
     assert known["cifar10"]["problem"]
-    assert "licence" in succeed("data", "list")
+    assert "license" in succeed("data", "list")
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------------------
@@ -221,34 +239,34 @@ def test_data_list_says_what_is_here() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["run", "--method", "fedavgg"], "did you mean 'fedavg'"),
+        (["run", "--method", "fedavgg"], "Did you mean 'fedavg'"),
         (["run", "--method", "fedprox(nu=1)"], "has no parameter 'nu'"),
-        (["run", "--set", "local.lrr=1"], "did you mean 'lr'"),
-        (["run", "--set", "lokal.lr=1"], "did you mean 'local'"),
-        (["run", "--dataset", "digitz"], "did you mean 'digits'"),
+        (["run", "--set", "local.lrr=1"], "Type local.lr=1 (or --lr 1)."),
+        (["run", "--set", "lokal.lr=1"], "Did you mean 'local'"),
+        (["run", "--dataset", "digitz"], "Did you mean 'digits'"),
         (["run", "--clients", "0"], "partition.clients"),
         (["run", "--clients", "many"], "'--clients'"),
         (["run", "--clientz", "3"], "--clients"),
-        (["run", "--clients", "4", "--per-round", "5"], "at most 4"),
+        (["run", "--clients", "4", "--clients-per-round", "5"], "above 4"),
         (["run", "--partition", "dirichlet:0"], "partition.alpha"),
         (["run", "--partition", "dirichlet:-1"], "partition.alpha"),
         (["run", "--partition", "dirichlet:nan"], "partition.alpha"),
-        (["run", "--partition", "dirichlett:1"], "did you mean 'dirichlet'"),
-        (["run", "--engine", "pol"], "did you mean 'pool'"),
+        (["run", "--partition", "dirichlett:1"], "Did you mean 'dirichlet'"),
+        (["run", "--engine", "pol"], "engine.name=pool (or --engine pool)"),
         (["run", "--precision", "float16"], "engine.precision"),
         (["run", "--target", "90"], "evaluate.target"),
         (["run", "--config", "nowhere.toml"], "nowhere.toml"),
         (["run", "extra"], "extra"),
         (["compare"], "METHOD"),
-        (["compare", "fedavg", "fedavgg"], "did you mean 'fedavg'"),
-        (["compare", "fedavg", "fedavg"], "name it once"),
-        (["compare", "fedprox(mu=1)", "fedprox( mu=1)"], "'fedprox(mu=1)' is to be compared with itself"),
+        (["compare", "fedavg", "fedavgg"], "Did you mean 'fedavg'"),
+        (["compare", "fedavg", "fedavg"], "Type it once"),
+        (["compare", "fedprox(mu=1)", "fedprox( mu=1)"], "'fedprox(mu=1)' would be compared with itself"),
         (["compare", "fedavg", "--seeds", "0"], "--seeds"),
-        (["card", "fedavgg"], "did you mean 'fedavg'"),
+        (["card", "fedavgg"], "Did you mean 'fedavg'"),
         (["partition", "--partition", "labels:11"], "k is 11"),
         (["partition", "-o", "picture.docx"], "picture.docx"),
         (["report", "nowhere"], "nowhere"),
-        (["report", __file__], "test_cli.py' is no record: its first line is no header"),
+        (["report", __file__], "test_cli.py' is not a record"),
         (["resume", "nowhere"], "not a run folder"),
         (["trian"], "trian"),
     ],
@@ -321,7 +339,7 @@ def test_ctrl_c_says_how_to_go_on() -> None:
             if running.poll() is None:
                 os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 130
-    assert said.splitlines()[-1] == "Interrupted; go on with: fedskew resume mine"
+    assert said.splitlines()[-1] == "Interrupted. To continue, type: fedskew resume mine"
     assert "Traceback" not in said
 
 
@@ -334,59 +352,53 @@ def test_a_report_does_not_replace_a_file_of_a_run() -> None:
     assert Path("mine/record.jsonl").read_bytes() == before
     succeed("report", "mine", "-o", "mine/report.csv")
     said = complaint("report", "mine", "-o", "mine/report.html", "--format", "csv")
-    assert "'mine/report.html' ends like html, and --format says csv; say one of them" in said
+    assert "'mine/report.html' ends in html, but --format is csv. Leave out --format" in said
     assert not Path("mine/report.html").exists()
 
 
 # ---- progress -------------------------------------------------------------------------------------------------------
 
 
+def _follow(callbacks: Sequence[Callback], name: str, rounds: int, first: int = 1) -> None:
+    for each in callbacks:
+        each.on_start(SimpleNamespace(name=name, planned_rounds=rounds))  # type: ignore[arg-type]
+    for number in range(first, rounds + 1):
+        for each in callbacks:
+            each.on_round(number, {"round": number, "counted": True, "accuracy": 0.5})
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_that_python_drops_is_minded_with_the_next_round() -> None:
+def test_an_interrupt_that_python_drops_is_raised_with_the_next_round() -> None:
     class Clearing:
         def __del__(self) -> None:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
 
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), Progress() as progress:
-        advance = progress.of("fedavg", 2)
+    with pytest.raises(KeyboardInterrupt), showing() as callbacks:
         Clearing()
-        advance({"round": 0})
+        _follow(callbacks, "fedavg", 1)
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def _rounds(number: int, start: int = 0) -> list[dict[str, Any]]:
-    return [{"round": index, "counted": True, "accuracy": 0.5} for index in range(start, number)]
-
-
 def test_without_a_terminal_a_line_is_printed_every_tenth_of_the_way(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
-        advance = progress.of("fedavg", 200)
-        for line in _rounds(200):
-            advance(line)
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 10
-    assert said[0].startswith("fedavg: round 20/200, accuracy 50.0 %")
+    with showing() as callbacks:
+        _follow(callbacks, "fedavg", 200)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 10
+    assert lines[0].startswith("fedavg: round 20/200, accuracy 50.0 %")
 
 
 def test_a_resumed_run_counts_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
-        advance = progress.of("fedavg", 8)
-        for line in _rounds(8, start=6):
-            advance(line)
+    with showing() as callbacks:
+        _follow(callbacks, "fedavg", 8, first=7)
     assert "round 7/8" in capsys.readouterr().err
 
 
-def test_rounds_beside_those_asked_for_are_counted_as_in_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rounds_beside_those_asked_for_are_counted_as_in_a_report() -> None:
     # two visits to each of 3 clients come first, and have numbers in the record
-    config = face.configure(method="fedcorr(warmup=2)", clients=3, rounds=2)
-    assert (all_rounds(config), all_rounds(face.configure(rounds=2))) == (8, 2)
-    with Progress() as progress:
-        advance = progress.of("fedcorr", all_rounds(config))
-        for index in range(8):
-            advance({"round": index, "counted": index >= 6})
-    assert capsys.readouterr().err.splitlines()[-1].startswith("fedcorr: round 8/8")
+    text = fedskew("run", *QUICK, "--method", "fedcorr(warmup=2)", "--clients", "3", "--rounds", "2").stderr
+    assert "round 8/8" in text.splitlines()[-1]
 
 
 def test_on_a_terminal_a_bar_lives_only_between_the_first_round_and_the_next_run(
@@ -394,15 +406,14 @@ def test_on_a_terminal_a_bar_lives_only_between_the_first_round_and_the_next_run
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     plain, threads = sys.stderr, threading.active_count()
-    with Progress() as progress:
+    with showing() as callbacks:
         for name in ("first", "second"):
-            advance = progress.of(name, 3)
-            assert sys.stderr is plain  # engines fork here
-            for line in _rounds(3):
-                advance(line)
+            _follow(callbacks, name, 3)
             assert sys.stderr is not plain
             assert threading.active_count() == threads
-    assert sys.stderr is plain
+            for each in callbacks:
+                each.on_end(SimpleNamespace())  # type: ignore[arg-type]
+            assert sys.stderr is plain  # engines fork here
     shown = capsys.readouterr().err
     assert shown.count("3/3") >= 2
     assert "second" in shown

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "fedskew"
-RUN = "run --rounds 1 --epochs 1 --engine inline --out run"
+SOURCE = Path(__file__).parents[2] / "src" / "fedskew"
+RUN = "run --rounds 1 --local-epochs 1 --engine inline --out run"
 
 
 def shell(
@@ -44,7 +44,7 @@ def one_sentence(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize("command", ["--help", "methods --json"])
 def test_a_full_standard_output_gets_a_sentence(command: str, tmp_path: Path) -> None:
     said = one_sentence(shell(command, tmp_path, "> /dev/full"))
-    assert said == "Error: cannot write to standard output: No space left on device; make room, and try again"
+    assert said == "Error: cannot write to standard output: No space left on device. Make room, and try again"
 
 
 def test_a_reader_who_has_seen_enough_hears_nothing(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_reader_who_has_seen_enough_hears_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
-def test_messages_that_nobody_takes_do_not_end_a_run_and_never_land_in_its_files(tmp_path: Path) -> None:
+def test_unread_messages_do_not_end_a_run_or_reach_its_files(tmp_path: Path) -> None:
     full = shell(f"{RUN} --json", tmp_path, "2> /dev/full")
     assert full.returncode == 0
     assert shell(f"{RUN} --force", tmp_path, "<&- >&- 2>&-").returncode == 0
@@ -70,20 +70,20 @@ def test_a_file_that_may_not_grow_gets_a_sentence(most_bytes: int, tmp_path: Pat
 def test_soft_labels_that_find_no_room_get_a_sentence(tmp_path: Path) -> None:
     noise = "--noise h_idn:0.5 --set noise.annotator.epochs=1"
     said = one_sentence(shell(f"{RUN} {noise}", tmp_path, most_bytes=1000))
-    assert "cannot write the annotators' soft labels into" in said and "File too large; make room" in said
+    assert "cannot write the annotators' soft labels into" in said and "File too large. Make room" in said
     assert not list((tmp_path / "cache").iterdir())
 
 
 @pytest.mark.parametrize("error", ["EIO", "EBADF"])
 def test_what_the_system_refuses_gets_a_sentence_and_a_mistake_in_code_a_traceback(error: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
-        "import errno, os\nimport fedskew.cli.showing\n\n\ndef fail():\n"
+        "import errno, os\nfrom fedskew.methods import index\n\n\ndef fail(*_):\n"
         f"    raise OSError(errno.{error}, os.strerror(errno.{error}), 'a.csv')\n\n\n"
-        "fedskew.cli.showing._known_methods = fail\n"
+        "index.known = fail\n"
     )
     done = shell("--import broken methods", tmp_path)
     if error == "EIO":
-        assert one_sentence(done) == "Error: cannot use 'a.csv': Input/output error; check the disk"
+        assert one_sentence(done) == "Error: cannot use 'a.csv': Input/output error. Check the disk"
     else:
         assert done.returncode == 1 and "Traceback" in done.stderr
 
@@ -102,4 +102,4 @@ def test_no_assertion_checks_anything() -> None:
 @pytest.mark.slow  # it compiles torch anew
 def test_wrong_input_is_refused_under_python_O(tmp_path: Path) -> None:
     said = one_sentence(shell("run --method 'fedprox(0.5)'", tmp_path, python="-O"))
-    assert "cannot read the parameters of 'fedprox(0.5)'; write them as name=value" in said
+    assert "cannot read the parameters of 'fedprox(0.5)'. Type them as name=value" in said

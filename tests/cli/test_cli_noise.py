@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import face, record
-from fedskew.config import RunConfig
-from fedskew.report import noise as drawing
-from fedskew.report import runs
+from fedskew import api
+from fedskew.config.schema import RunConfig
+from fedskew.record import reader
+from fedskew.record.schema import HeaderLine
+from fedskew.record.writer import LineWriter
+from fedskew.report import load
+from fedskew.report.plots import noise as drawing
 from tests.commands import complaint, succeed
 
 SMALL = ["--clients", "5", "--engine", "inline"]
@@ -42,10 +45,11 @@ def test_json_agrees_with_the_run() -> None:
         assert int(each["observed"]) == (int(each["true"]) + 1) % 10
         assert each["client"] in found["noisy"]
     assert len(found["examples"]) == 8
-    succeed("run", *given, "--rounds", "1", "--epochs", "1", "--out", "mine")
-    header = face.load("mine").header
+    succeed("run", *given, "--rounds", "1", "--local-epochs", "1", "--out", "mine")
+    header = api.load("mine").header
     assert header["shards"] == found["digest"]
-    assert header["noise"] == {key: found[key] for key in header["noise"]}
+    recorded = dict(header["noise"])
+    assert recorded == {key: found[key] for key in recorded}
 
 
 def test_many_clients_and_classes_are_cut_short() -> None:
@@ -57,29 +61,29 @@ def test_many_clients_and_classes_are_cut_short() -> None:
     assert "times" in text and "true \\ observed" not in text
 
 
-def test_nobody_noisy_shows_an_empty_table() -> None:
+def test_no_noisy_client_shows_an_empty_table() -> None:
     text = succeed("noise", *SMALL, "--noise", "symmetric:0.1", "--out", "none.png")
     assert "0 of 5" in text and "0 of 1,442 (0.0 %)" in text
 
 
-def test_records_from_before_noise_are_told_apart_from_noisy_ones_only(tmp_path: Path) -> None:
+def test_records_from_before_noise_differ_from_noisy_ones_only(tmp_path: Path) -> None:
     today = RunConfig().model_dump()
     configs = {
         "old": {key: value for key, value in today.items() if key != "noise"},
         "new": today,
-        "noisy": face.configure(noise="symmetric:0.4").model_dump(),
+        "noisy": api.configure(noise="symmetric:0.4").model_dump(),
     }
     for name, config in configs.items():
         (tmp_path / name).mkdir()
-        record.Writer.create(tmp_path / name / record.NAME, {"method": "fedavg", "config": config}).close()
-    alike = runs.read([tmp_path / "old", tmp_path / "new"])
+        LineWriter.create(tmp_path / name / reader.NAME, HeaderLine(**{"method": "fedavg", "config": config})).close()
+    alike = load.read([tmp_path / "old", tmp_path / "new"])
     assert [each.name for each in alike] == ["fedavg", "fedavg"]
-    old, noisy = runs.read([tmp_path / "old", tmp_path / "noisy"])
+    old, noisy = load.read([tmp_path / "old", tmp_path / "noisy"])
     assert noisy.name == f"{old.name}, symmetric noise"
 
 
 def test_the_picture_has_what_the_record_has() -> None:
-    noise = {"realised": [0.0, 0.5], "target": [0.0, 0.6], "noisy": [1], "flips": [[0, 3], [2, 0]]}
+    noise = {"realized": [0.0, 0.5], "target": [0.0, 0.6], "noisy": [1], "flips": [[0, 3], [2, 0]]}
     left, right, *_ = drawing.picture(noise, ["cat", "dog"]).axes
     assert [text.get_text() for text in left.texts] == ["3", "2"]
     assert [tick.get_text() for tick in left.get_yticklabels()] == ["cat", "dog"]
@@ -90,30 +94,33 @@ def test_the_picture_has_what_the_record_has() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "noise.kind is 'none', so no label is wrong; say which, for example --noise symmetric:0.4"),
-        (["--noise", "symetric:0.4"], "noise 'symetric' is unknown; did you mean 'symmetric'?"),
-        (["--noise", "symmetric:1.4"], "config key 'noise.rho' is 1.4; it should be less than or equal to 1"),
+        ([], "noise.kind is 'none', so no label is wrong. Add noise, for example --noise symmetric:0.4."),
+        (["--noise", "symetric:0.4"], "noise 'symetric' is unknown. Did you mean 'symmetric'?"),
+        (["--noise", "symmetric:1.4"], "noise.rho is 1.4, but must be at most 1. Type, for example, noise.rho=1.0."),
         (
             ["--noise", "symmetric:0.4", "--set", "noise.low=0.9"],
-            "config key 'noise.low' is 0.9, above 'noise.high', which is 0.5; it should not be",
+            "noise.low is 0.9, above noise.high, 0.5. Type --set noise.low=0.5.",
         ),
         (
             ["--noise", "asymmetric:0.4", "--set", "noise.mapping=cifar11"],
-            "noise 'asymmetric': mapping 'cifar11' is unknown; did you mean 'cifar10'?",
+            "noise 'asymmetric': mapping 'cifar11' is unknown. Did you mean 'cifar10'?",
         ),
         (
             ["--noise", "h_idn:0.4", "--set", "noise.soft_labels=soft.csv"],
-            "noise.soft_labels: 'soft.csv' holds 2 x 2 probabilities, and must hold 1442 x 10, one row a sample",
+            "noise.soft_labels: 'soft.csv' holds 2 x 2 probabilities. Give 1442 x 10, one row for each sample.",
         ),
         (
             ["--noise", "transition:0.4", "--set", "noise.matrix=matrix.csv"],
-            "noise.matrix: 'matrix.csv': row 3 sums to 0.5; rows must be probabilities that sum to 1",
+            "noise.matrix: 'matrix.csv': row 3 sums to 0.5. Give probabilities that sum to 1.",
         ),
         (
             ["--noise", "human:0.4", "--set", "noise.labels=said.csv"],
-            "noise.labels: 'said.csv' has 2 labels, and the data has 1442 training samples",
+            "noise.labels: 'said.csv' has 2 labels for 1442 training samples. Give one for each.",
         ),
-        (["--noise", "pairflip:0.4", "--out", "flips.xyz"], "picture 'flips.xyz' should end in .png, .svg or .pdf"),
+        (
+            ["--noise", "pairflip:0.4", "--out", "flips.xyz"],
+            "picture 'flips.xyz' has no known ending. End its name in .png, .svg or .pdf.",
+        ),
     ],
 )
 def test_mistakes(arguments: list[str], sentence: str) -> None:

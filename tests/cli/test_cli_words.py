@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import face
+from fedskew import api
 from tests.commands import complaint, succeed
 from tests.report import fakes
 
-QUICK = ["--engine", "inline", "--rounds", "2", "--clients", "4", "--epochs", "1"]
+QUICK = ["--engine", "inline", "--rounds", "2", "--clients", "4", "--local-epochs", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +21,13 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_option_and_a_setting_may_not_contradict_each_other() -> None:
     said = complaint("run", "--rounds", "2", "--set", "rounds=3")
-    assert said == "Error: rounds 2 and the setting rounds=3 contradict each other; say one of them"
-    assert "per-round 2 and the setting per_round=none" in complaint(
-        "run", "--per-round", "2", "--set", "per_round=none"
+    assert said == "Error: rounds 2 and the setting rounds=3 contradict each other. Remove one of them."
+    assert "per-round 2 and the setting clients_per_round=none" in complaint(
+        "run", "--clients-per-round", "2", "--set", "clients_per_round=none"
     )
     alpha = ["--partition", "dirichlet:0.1", "--set", "partition.alpha=0.2"]
     assert "partition dirichlet:0.1 and the setting partition.alpha=0.2 contradict" in complaint("partition", *alpha)
-    same = face.configure(rounds=3, lr=0.5, partition="dirichlet:0.1", settings=["rounds=3", "partition.min_size=1"])
+    same = api.configure(rounds=3, lr=0.5, partition="dirichlet:0.1", settings=["rounds=3", "partition.min_size=1"])
     assert (same.rounds, same.partition.alpha, same.partition.min_size) == (3, 0.1, 1)
 
 
@@ -41,7 +41,7 @@ def test_the_mean_is_over_the_rounds_that_there_are_and_without_any_nothing_was_
 
 def test_a_report_is_written_only_where_and_as_it_was_meant() -> None:
     fakes.write(Path("mine"), [0.5])
-    assert "the ending of 'page.xyz' says no format" in complaint("report", "mine", "-o", "page.xyz")
+    assert "the ending of 'page.xyz' is no known format" in complaint("report", "mine", "-o", "page.xyz")
     assert "there is no folder 'nosuch'" in complaint("report", "mine", "-o", "nosuch/page.html")
     assert {path.name for path in Path().iterdir()} == {"mine"}
     succeed("report", "mine", "-o", "page.xyz", "--format", "csv")
@@ -53,16 +53,16 @@ def test_going_on_with_a_comparison_takes_all_that_it_holds() -> None:
     fakes.write(Path("both/fedavg-seed1"), [0.5], seed=1)
     fakes.write(Path("both/fedprox-seed0"), [0.5], "fedprox")
     asked = ["compare", "fedavg", *QUICK, "--out", "both", "--resume"]
-    assert "'both' also holds fedavg-seed1, fedprox-seed0; to go on with it" in complaint(*asked)
+    assert "'both' also has fedavg-seed1, fedprox-seed0. Name all" in complaint(*asked)
     Path("both/comparison.json").write_text('{"runs": [{"folder": "fedavg-seed0"}, {"folder": "fedavg-seed1"}]}')
-    assert "'both' also holds fedavg-seed1; to go on with it" in complaint(*asked)
+    assert "'both' also has fedavg-seed1. Name all" in complaint(*asked)
 
 
 def test_piped_tables_are_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert max(map(len, succeed("methods").splitlines())) > 100
+    assert max(map(len, succeed("methods").splitlines()[:-1])) > 100
     monkeypatch.setenv("COLUMNS", "60")
-    assert max(map(len, succeed("methods").splitlines())) <= 60
+    assert max(map(len, succeed("methods").splitlines()[:-1])) <= 60  # the last line is no table
 
 
 def test_a_word_unlike_any_preset_is_answered_with_all_of_them() -> None:
-    assert "'flp' is unknown; known: " in complaint("run", *QUICK, "--augment", "flp")
+    assert "'flp' is unknown. Known: " in complaint("run", *QUICK, "--augment", "flp")

@@ -16,7 +16,7 @@ import pytest
 
 from tests.commands import fedskew
 
-CLI = Path(__file__).parent.parent / "src" / "fedskew" / "cli"
+CLI = Path(__file__).parents[2] / "src" / "fedskew" / "cli"
 #: a red text, a C1 sequence, an override, a title of the window, and a line that says it is another
 HOSTILE = ["\x1b[31mred", "\x9b2Jgone", "\u202eevil", "\x1b]0;owned\x07", "a\nError: b"]
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -33,7 +33,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             rows.writerow([row % 7, row % 5, HOSTILE[row % 5], HOSTILE[row // 24]])
 
 
-QUICK = ["--engine", "inline", "--rounds", "1", "--epochs", "1"]
+QUICK = ["--engine", "inline", "--rounds", "1", "--local-epochs", "1"]
 #: a file of that name there is not
 LOST = "\x1b[31m\u202elost\n.csv"
 
@@ -99,9 +99,10 @@ def test_a_report_is_written_as_it_is_and_shown_on_a_terminal_as_escapes() -> No
 def test_a_bar_shows_escapes() -> None:
     """On a real terminal, where rich draws with control characters of its own."""
     child = (
-        "from fedskew.cli.transfers import Transfers\n"
-        "with Transfers() as bars:\n"
-        "    bars.watch('a\\x1b]0;owned\\x07b')(1, 2)\n"
+        "from fedskew.core.progress import report\n"
+        "from fedskew.experiment.callbacks.progress import showing\n"
+        "with showing():\n"
+        "    report('a\\x1b]0;owned\\x07b', 1, 2, 'bytes')\n"
     )
     shown = on_a_terminal([sys.executable, "-c", child])
     assert b"owned" in shown and b"\x1b]0;" not in shown and b"\x07" not in shown

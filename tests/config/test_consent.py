@@ -11,12 +11,14 @@ import pytest
 import torch
 
 import fedskew
-from fedskew import codec, consent, worklist
-from fedskew.cli import progress
-from fedskew.config import Engine, Model, RunConfig, override
-from fedskew.errors import UserError
+from fedskew import label_review
+from fedskew.config import consent, override
+from fedskew.config.schema import EngineConfig, ModelConfig, RunConfig
+from fedskew.core import codec
+from fedskew.core.errors import UserError
+from fedskew.core.types import ServerState, Spec
+from fedskew.experiment.callbacks import progress
 from fedskew.models import build
-from fedskew.types import Spec, State
 from tests.commands import complaint, succeed
 from tests.commands import fedskew as run_command
 
@@ -47,7 +49,7 @@ name = "inline"
 """
 OWN = f'{TASK}\n[model]\nname = "canary:build"\n'
 SYSTEM = f'{TASK}\n[model]\nname = "os:system"\nargs = {{ command = "touch was_run" }}\n'
-QUICK = {"rounds": 1, "clients": 2, "epochs": 1, "engine": "inline"}
+QUICK = {"rounds": 1, "clients": 2, "local_epochs": 1, "engine": "inline"}
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +95,7 @@ def test_a_file_s_shell_command_is_not_run(command: str) -> None:
 
 def test_what_is_no_network_is_said_to_be_none() -> None:
     said = complaint("run", "--config", "system.toml", "--allow-code", "--out", "new")
-    assert "network 'os:system' must be a torch.nn.Module, not a int" in said
+    assert "network 'os:system' is a int. Return a torch.nn.Module." in said
     Path("system.toml").write_text(SYSTEM.replace("os:system", "builtins:dict"))
     said = complaint("run", "--config", "system.toml", "--allow-code", "--out", "new")
     assert "network 'builtins:dict' does not say which arguments it takes" in said
@@ -107,7 +109,7 @@ def test_what_is_no_network_is_said_to_be_none() -> None:
         ["run", "--config", "own.toml", "--model", "canary:build"],
         ["run", "--config", "own.toml", "--set", "model.name=canary:build"],
         ["run", "--config", "system.toml", "--set", "model.args.command=none", "--model", "canary:build"],
-        ["run", "--config", "own.toml", "--allow-code", "--engine", "wire"],
+        ["run", "--config", "own.toml", "--allow-code", "--engine", "inline"],
         ["run", "--config", "own.toml", "--allow-code", "--engine", "pool", "--workers", "2"],
     ],
     ids=" ".join,
@@ -145,7 +147,7 @@ def test_verifying_needs_consent(received: Path) -> None:
 
 
 def test_a_work_list_needs_consent(received: Path) -> None:
-    words = ["worklist", received, "--client", "0", "--out", "list.csv"]
+    words = ["review", received, "--client", "0", "--out", "list.csv"]
     refused(complaint(*words))
     succeed(*words, "--allow-code")
 
@@ -174,10 +176,10 @@ def test_a_state_cannot_bring_code_that_the_configuration_does_not_name(received
     config.write_text(config.read_text().replace('"canary:build"', '"mlp"'))
     (stored,) = (received / "checkpoint").glob("state-*")
     state = codec.load(stored)
-    assert isinstance(state, State)
+    assert isinstance(state, ServerState)
     for spec in (Spec("canary:build"), Spec("concat", {"body": {"name": "canary:build", "args": {}}, "k": 1})):
         folder = Path(shutil.copytree(received, f"{spec.name.partition(':')[0]}-run"))
-        codec.save(State(**vars(state) | {"spec": spec}), folder / "checkpoint" / stored.name)
+        codec.save(ServerState(**vars(state) | {"spec": spec}), folder / "checkpoint" / stored.name)
         complaint("resume", folder, "--rounds", "2")
         assert not Path("was_run").exists()
 
@@ -203,14 +205,14 @@ def test_in_python_a_name_that_is_typed_is_consent_and_a_file_is_not(received: P
         lambda: fedskew.configure("own.toml"),
         lambda: fedskew.run(config="own.toml", allow_code=["another"]),
         lambda: fedskew.resume(received, rounds=2),
-        lambda: worklist.open_run(received),
+        lambda: label_review.open_run(received),
     ):
         with pytest.raises(UserError) as caught:
             call()
         refused(str(caught.value))
     fedskew.run(config="own.toml", allow_code=["canary"])
     fedskew.resume(received, rounds=2, allow_code=True)
-    worklist.open_run(received, allow_code=True)
+    label_review.open_run(received, allow_code=True)
 
 
 def test_a_module_that_happens_to_be_imported_is_no_consent() -> None:
@@ -222,7 +224,7 @@ def test_a_module_that_happens_to_be_imported_is_no_consent() -> None:
 
 
 def test_the_address_of_a_ray_cluster_needs_consent() -> None:
-    """Who is in a Ray cluster can run programs on all of it."""
+    """Every member of a Ray cluster can run programs on all its machines."""
     Path("ray.toml").write_text(f'{TASK.replace("inline", "ray")}address = "10.0.0.1:6379"\n')
     said = complaint("run", "--config", "ray.toml", "--out", "new")
     assert "'ray.toml' sets engine.address to '10.0.0.1:6379', which joins a Ray cluster" in said
@@ -231,16 +233,16 @@ def test_the_address_of_a_ray_cluster_needs_consent() -> None:
 
 def test_only_these_settings_name_code() -> None:
     assert consent.code_in(RunConfig()) == {}
-    far = RunConfig(model=Model(name="m:f"), engine=Engine(name="ray", address="h:1"))
+    far = RunConfig(model=ModelConfig(name="m:f"), engine=EngineConfig(name="ray", address="h:1"))
     assert consent.code_in(far) == {"model.name": "m:f", "engine.address": "h:1"}
     consent.check(override(far, ["model.name=mlp"]), "x.toml", ["h:1"])
 
 
 def test_ctrl_c_says_the_whole_command_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(line: dict[str, Any]) -> None:
+    def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(progress, "_lines", lambda name, rounds: interrupted)
+    monkeypatch.setattr(progress.ProgressBar, "on_round", interrupt)
     done = run_command("run", "--config", "own.toml", "--rounds", "3", "--allow-code", "--out", "new")
     assert done.exit_code == 130, done.output
-    assert done.stderr.rstrip().endswith("go on with: fedskew resume new --allow-code")
+    assert done.stderr.rstrip().endswith("To continue, type: fedskew resume new --allow-code")

@@ -35,12 +35,46 @@ COMBINATIONS = [
     "fedavg+dp(clip=0.5, sigma=0.01)",
     "fedlmd+dp",
     "fedvls+fedexp+dp(sigma=0.1)",
+    "fedper+fedlmd+avgm",
+    "fedbn+fedvls+fedsam",
+    "fedper+fedcorr(warmup=2, finetune=1, confidence=0.1)",
+    "fedbn+dp(sigma=0.1)",
+    "local+prox",
+    "scaffold+finetuned(epochs=1)",
+    "fedelc(warmup=1, gate=False)+prox+avgm",
+    "fedelr+fedvls+fedsam",
+    "jointopt(start=1)+fedprox",
+    "gce+fedlmd",
+    "sce+fedper",
+    "fedadam+fedlmd",
+    "fedyogi+feddecorr(form='paper')+fedsam",
+    "feddyn+fedvls",
+    "fedlmd+avgm+ccvr",
+    "fedmedian+fedlmd+avgm",
+    "fedtrim(beta=0.4)+fedexp",
+    "krum(m=2)+fedprox",
+    "rfa+fedvls",
+    "rfa+fednoro(warmup=1)",
+    "normclip(clip=0.1)+scaffold(weights='samples')",
+    "fedconcat(encoder_rounds=1)+fedmedian",
+    "fedconcat(encoder_rounds=1)+finetuned",
+    "fedrep(head_epochs=1)+fedlmd+avgm",
+    "ditto+scaffold",
+    "ditto+fedlsr",
+    "ditto(epochs=1)+fedprox+fedadam",
+    "fedbabu+fedvls+fedsam",
+    "lora(rank=2, alpha=2.0)+fedprox",
+    "lora(rank=2, alpha=2.0)+fedlmd+avgm",
+    "lora(rank=2, alpha=2.0)+scaffold",
+    "lora(rank=2, alpha=2.0)+krum(m=2)",
 ]
 
 #: where the defaults are made for more rounds than the battery has
 SMALL = {
     "fedconcat": "fedconcat(encoder_rounds=1)",
     "fednoro": "fednoro(warmup=1, redetect=1)",
+    "fedelc": "fedelc(warmup=1, gate=False)",
+    "jointopt": "jointopt(start=1)",
     "fedcorr": "fedcorr(warmup=1, finetune=1, confidence=0.1)",
     "fedcorr-la": "fedcorr-la(warmup=2, finetune=1, confidence=0.1)",
 }
@@ -79,13 +113,24 @@ LIMITS = {
     "prox+fedlmd": "fedlmd+prox",
     "fedmr(mu=0)": "fedavg",
     "moon(mu=0)": "fedavg",
+    "feddecorr(beta=0)": "fedavg",
+    "ccvr(virtual=0)": "fedavg",  # the nearest head to the trained one is the trained one
     "fedcurv(lam=0)": "fedavg",
     "fedcorr(warmup=2, finetune=1, confidence=0.1)+la": "fedcorr-la(warmup=2, finetune=1, confidence=0.1)",
     "rhfl(alpha=1, beta=0, eta=0)": "fedavg",
+    "sce(alpha=1, beta=0)": "fedavg",
+    "fedelr(lam=0)": "fedavg",
+    "jointopt(alpha=0, beta=0, start=99)": "fedavg",
+    "fedelc(warmup=1)": "fedla",  # as with fednoro
     "dp(clip=None, sigma=0)": "fedavg",
     "fedlmd+dp(clip=None, sigma=0)": "fedlmd",
     "fedvls+fedexp+dp(clip=None, sigma=0)": "fedvls+fedexp",
     "dp+fedavgm+fedlmd": "fedlmd+avgm+dp",
+    "finetuned": "fedavg",  # the global weights stay as they are
+    "fedlmd+prox+finetuned(epochs=1)": "fedlmd+prox",
+    "ditto": "fedavg",  # the global model is that of fedavg
+    "ditto+fedlmd": "fedlmd",
+    "fedrep+fedper": "fedrep",
     "fedlsr(t_w=1)": "fedlsr",  # a fifth of three rounds is over in the second
 }
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import pytest
 import torch
 
-from fedskew import codec, experiment
+from fedskew.core import codec
+from fedskew.core.types import ServerState
 from fedskew.engines.inline import Inline
+from fedskew.experiment import run as experiment
 from fedskew.methods import registry
-from fedskew.parts.protocol import Part
+from fedskew.parts.part import Part
 from fedskew.parts.stages import Stage
+from fedskew.runtime.store import Store
 from tests.contract import harness
 from tests.contract.methods import EVERY, LIMITS, LONELY
 
@@ -31,6 +35,15 @@ def reference(plain: dict[str, experiment.Result], method: str) -> experiment.Re
     return plain[method]
 
 
+@functools.cache
+def alone(method: str) -> tuple[ServerState, Store]:
+    """What the loop by itself ends with, inline; global generators are disturbed before."""
+    torch.manual_seed(5)
+    context, state = harness.site_of(harness.config(method))
+    store = harness.store()
+    return harness.final_state(context, state, Inline(context, store)), store
+
+
 @every_method
 def test_1_parts_are_frozen_and_plain(method: str) -> None:
     built = registry.build(method)
@@ -43,10 +56,8 @@ def test_1_parts_are_frozen_and_plain(method: str) -> None:
 
 
 @every_method
-def test_2_only_trees_of_ordinary_tensors_persist(method: str, plain: Any) -> None:
-    site, state = harness.site_of(harness.config(method))
-    store = harness.store()
-    state = harness.final_state(site, state, Inline(site, store))
+def test_2_only_trees_of_ordinary_tensors_persist(method: str) -> None:
+    state, store = alone(method)
     assert harness.memory_digest(codec.from_bytes(codec.to_bytes(state))) == harness.memory_digest(state)
     for client in range(4):
         codec.to_bytes(store.get(client))
@@ -58,10 +69,10 @@ def test_3_hooks_do_not_write_into_what_they_are_handed(method: str) -> None:
 
     def guard(name: str, hook: Any) -> Any:
         def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
-            held = list(harness.tensors_in([*args, *kwargs.values()]))
-            before = [t._version for t in held]
+            tensors = list(harness.tensors_in([*args, *kwargs.values()]))
+            before = [t._version for t in tensors]
             given = hook(self, *args, **kwargs)
-            changed = [t for t, version in zip(held, before, strict=True) if t._version != version]
+            changed = [t for t, version in zip(tensors, before, strict=True) if t._version != version]
             assert not changed, f"{name} wrote into what it was handed"
             return given
 
@@ -72,31 +83,27 @@ def test_3_hooks_do_not_write_into_what_they_are_handed(method: str) -> None:
 
 
 @every_method
-def test_4_and_6_neither_the_order_of_clients_nor_global_randomness_matters(method: str, plain: Any) -> None:
-    site, state = harness.site_of(harness.config(method))
-    engine = harness.Backwards(site, harness.store())
-    ended = harness.final_state(site, state, engine)
-    other, start = harness.site_of(harness.config(method))
-    torch.manual_seed(5)
-    assert harness.memory_digest(ended) == harness.memory_digest(
-        harness.final_state(other, start, Inline(other, harness.store()))
-    )
+def test_4_and_6_neither_the_order_of_clients_nor_global_randomness_matters(method: str) -> None:
+    context, state = harness.site_of(harness.config(method))
+    engine = harness.Backwards(context, harness.store())
+    ended = harness.final_state(context, state, engine)
+    assert harness.memory_digest(ended) == harness.memory_digest(alone(method)[0])
 
 
 @every_method
 @pytest.mark.parametrize("engine", ["pool", "wire"])
 def test_5_every_engine_gives_the_same_bits(method: str, engine: str, plain: Any) -> None:
-    options: dict[str, Any] = {"workers": 2} if engine == "pool" else {}
-    ended = harness.finish(harness.config(method, engine=engine, **options))
+    ended = harness.finish(harness.config(method, workers=2), engine=engine)
     assert ended.end["weights_sha256"] == reference(plain, method).end["weights_sha256"]
     assert ended.accuracy == reference(plain, method).accuracy
 
 
 @every_method
 def test_7_a_lost_reply_is_as_if_the_client_had_not_been_asked(method: str) -> None:
-    lossy = harness.config(method, settings=["partition.min_size=5", "engine.drop=0.4"], rounds=5)
-    site, state = harness.site_of(lossy)
-    lost = harness.final_state(site, state, Inline(site, harness.store()))
+    drop = 0.85 if registry.build(method).pooled else 0.4  # of one client's few replies, too, some must get lost
+    lossy = harness.config(method, settings=["partition.min_size=5", f"engine.drop={drop}"], rounds=4)
+    context, state = harness.site_of(lossy)
+    lost = harness.final_state(context, state, Inline(context, harness.store()))
     other, start = harness.site_of(lossy)
     engine = harness.Unasked(other, harness.store())
     unasked = harness.final_state(other, start, engine)
@@ -112,8 +119,8 @@ def test_8_a_run_stopped_and_resumed_gives_the_same_bits(method: str, plain: Any
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        harness.finish(harness.config(method), out=tmp_path / "run", progress=stop)
-    resumed = experiment.resume(tmp_path / "run", given=harness.given())
+        harness.finish(harness.config(method), out=tmp_path / "run", callbacks=[harness.each_round(stop)])
+    resumed = experiment.resume(tmp_path / "run", inputs=harness.inputs())
     assert resumed.end["weights_sha256"] == reference(plain, method).end["weights_sha256"]
     assert resumed.accuracy == reference(plain, method).accuracy
 
@@ -142,12 +149,18 @@ def test_10_weight_zero_is_the_plain_method(limit: str, same: str, plain: Any) -
 
 @pytest.mark.parametrize(("limit", "same"), LONELY.items())
 def test_10_one_client_alone_is_the_plain_method(limit: str, same: str) -> None:
-    alone = {"clients": 1, "per_round": 1, "partition": "iid"}
+    alone = {"clients": 1, "clients_per_round": 1, "partition": "iid"}
     ended = [harness.finish(harness.config(method, **alone)) for method in (limit, same)]
     assert ended[0].end["weights_sha256"] == ended[1].end["weights_sha256"]
 
 
-@pytest.mark.parametrize("method", [m for m in EVERY if len(registry.build(m).stages) == 1])
+def _has_one_stage(method: str) -> bool:
+    """Memory does not survive a setup that replaces the network, not even from one equal stage to the next."""
+    stages = registry.build(method).stages
+    return len(stages) == 1 and not any(setup.replaces_network for setup in stages[0].setups)
+
+
+@pytest.mark.parametrize("method", filter(_has_one_stage, EVERY))
 def test_10_two_equal_stages_are_one(method: str, plain: Any) -> None:
     (stage,) = registry.build(method).stages
     cut = (dataclasses.replace(stage, rounds=1), stage)
@@ -159,7 +172,7 @@ def test_10_two_equal_stages_are_one(method: str, plain: Any) -> None:
 def test_11_names_are_unique(method: str) -> None:
     for stage in registry.build(method).stages:
         assert isinstance(stage, Stage)
-        names = [part.name for part in (*stage.parts, *stage.entries)]
+        names = [part.name for part in (*stage.parts, *stage.setups)]
         assert len(names) == len(set(names))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 import sys
@@ -10,15 +11,36 @@ from pathlib import Path
 import pytest
 
 from fedskew.methods import registry
+from fedskew.parts import protocol
+from fedskew.parts.stages import Stage
 from tests.commands import complaint, succeed
 from tests.contract import harness
 
-CONTRIBUTING = Path(__file__).parent.parent / "CONTRIBUTING.md"
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
 def worked_example() -> str:
     (code,) = re.findall(r"```python\n(# methods/.*?)```", CONTRIBUTING.read_text(), re.S)
     return code
+
+
+def test_a_newcomer_reads_at_most_250_lines() -> None:
+    """Of what the page says to read before the first line of a method: the page itself, and the files it links to."""
+    page = CONTRIBUTING.read_text()
+    introduction = page[: page.index("```python")]
+    files = [CONTRIBUTING, *(CONTRIBUTING.parent / name for name in re.findall(r"\]\(([^)]+)\)", introduction))]
+    assert len(files) == 2 and "at most 250\nlines" in introduction
+    assert sum(len(file.read_text().splitlines()) for file in files) <= 250
+
+
+def test_every_kind_of_part_and_hook_of_the_page_exists() -> None:
+    page = CONTRIBUTING.read_text()
+    table = page[page.index("| your method...") : page.index("All parts also have")]
+    rows = [[re.findall(r"`(\w+)", cell) for cell in row.split("|")[2:5]] for row in table.splitlines()[2:] if row]
+    assert len(rows) == 9
+    for kinds, slots, hooks in rows:
+        assert set(slots) - {"server"} <= {field.name for field in dataclasses.fields(Stage)}
+        assert hooks and all(any(hasattr(getattr(protocol, kind), hook) for kind in kinds) for hook in hooks), kinds
 
 
 def test_the_worked_example_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,15 +68,15 @@ def test_a_method_outside_the_package_is_imported_by_the_command(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "fedhush", raising=False)
-    quick = ["--method", "fedhush(weight=0.1)+avgm", "--engine", "pool", "--clients", "2", "--epochs", "1"]
+    quick = ["--method", "fedhush(weight=0.1)+avgm", "--engine", "pool", "--clients", "2", "--local-epochs", "1"]
     assert "there is no method 'fedhush'" in complaint("run", *quick, "--rounds", "1", "--out", "mine")
     try:
         succeed("--import", "fedhush", "run", *quick, "--rounds", "1", "--out", "mine")
         registry._entries.pop("fedhush")
         monkeypatch.delitem(sys.modules, "fedhush")
         assert "rounds" in succeed("--import", "fedhush", "resume", "mine", "--rounds", "2", "--json")
-        method = ["fedhush(weight=0.1)", "--engine", "inline", "--clients", "2", "--epochs", "1", "--rounds", "1"]
-        listed = ["worklist", "mine", "--client", "0", "--out", "list.csv"]
+        method = ["fedhush(weight=0.1)", "--engine", "inline", "--clients", "2", "--local-epochs", "1", "--rounds", "1"]
+        listed = ["review", "mine", "--client", "0", "--out", "list.csv"]
         for command in (["card", "fedhush"], listed, ["federation", "dry-run", *method]):
             registry._entries.pop("fedhush")
             monkeypatch.delitem(sys.modules, "fedhush")

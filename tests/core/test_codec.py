@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedskew import codec
-from fedskew.errors import UserError
-from fedskew.types import Broadcast, Keep, Output, Round, Spec, State, Task, Update
+from fedskew.core import codec
+from fedskew.core.errors import UserError
+from fedskew.core.types import Broadcast, ClientState, Output, Round, ServerState, Spec, Task, Update
 
 DTYPES = [
     torch.float64,
@@ -75,7 +75,7 @@ objects = st.one_of(
         spec=specs,
         weights=trees,
         extras=extras,
-        entry=st.none() | numbers,
+        setup=st.none() | numbers,
         score=st.booleans(),
     ),
     st.builds(
@@ -88,9 +88,9 @@ objects = st.one_of(
         extras=extras,
         metrics=st.dictionaries(st.text(), st.floats(), max_size=2),
     ),
-    st.builds(Keep, memory=extras, facts=trees, pending=st.none() | st.tuples(numbers, extras, trees)),
+    st.builds(ClientState, memory=extras, facts=trees, pending=st.none() | st.tuples(numbers, extras, trees)),
     st.builds(
-        State,
+        ServerState,
         spec=specs,
         memory=extras,
         facts=trees,
@@ -185,14 +185,14 @@ def test_flatten_hands_out_the_very_tensors() -> None:
 @pytest.mark.parametrize(
     ("obj", "words"),
     [
-        (Task(2, (1,), 3), "fedskew.types.Task"),
+        (Task(2, (1,), 3), "fedskew.core.types.Task"),
         ({"a": [object()]}, "builtins.object"),
         (np.float64(1.0), "numpy.float64"),
         ({1.5: 1}, "a key of type float"),
         ({True: 1}, "a key of type bool"),
         (torch.zeros(1, dtype=torch.bfloat16), "bfloat16"),
         (torch.zeros(1, dtype=torch.complex64), "complex64"),
-        ({"x": Keep(facts={"a": torch.zeros(1, dtype=torch.bfloat16)})}, "bfloat16"),
+        ({"x": ClientState(facts={"a": torch.zeros(1, dtype=torch.bfloat16)})}, "bfloat16"),
     ],
 )
 def test_what_may_not_travel(obj: Any, words: str) -> None:
@@ -220,7 +220,7 @@ def test_noise_is_a_user_error(data: bytes) -> None:
 
 
 def test_safetensors_of_others_are_a_user_error() -> None:
-    with pytest.raises(UserError, match="not a whole fedskew object"):
+    with pytest.raises(UserError, match="not a complete fedskew object"):
         codec.from_bytes(safetensors.torch.save({"w": torch.zeros(2)}))
 
 

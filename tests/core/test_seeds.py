@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedskew import seeds
+from fedskew.core import seeds
 
 
 def test_secret_draws_are_a_function_of_secret_and_purpose() -> None:

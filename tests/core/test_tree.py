@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedskew import tree
+from fedskew.core import tree
 
 
 def test_the_norm_is_that_of_all_entries_together() -> None:

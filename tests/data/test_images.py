@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 import torch
 from PIL import Image
 
-from fedskew.cli import decoding
+from fedskew.core.errors import UserError
+from fedskew.core.progress import listening
 from fedskew.data import cache, images
 from fedskew.data.images import Decoded, decode
-from fedskew.errors import UserError
+from fedskew.experiment.callbacks import progress
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +32,7 @@ def write(path: Path, pixels: Any, **options: Any) -> Path:
     return path
 
 
-def colours(count: int, height: int = 4, width: int = 6) -> np.ndarray:
+def colors(count: int, height: int = 4, width: int = 6) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
 
 
@@ -105,18 +107,19 @@ class TestMapped:
 
 class TestDecode:
     def test_pixels_are_those_of_the_files(self, tmp_path: Path) -> None:
-        pixels = colours(70)  # more than one block
-        told: list[tuple[int, int]] = []
-        found = read(written(tmp_path, pixels), tell=lambda done, total: told.append((done, total)))
+        pixels = colors(70)  # more than one block
+        reported: list[tuple[int, int]] = []
+        with listening(lambda task, done, total, unit: reported.append((done, total))):
+            found = read(written(tmp_path, pixels))
         assert torch.equal(found.x, torch.from_numpy(pixels).permute(0, 3, 1, 2))
         assert (found.kept.tolist(), found.bad) == (list(range(70)), 0)
         assert found.checksum == f"sha256:{hashlib.sha256(found.x.numpy().tobytes()).hexdigest()}"
-        assert told == [(64, 70), (70, 70)]
+        assert reported == [(64, 70), (70, 70)]
 
     def test_a_second_call_decodes_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        paths = written(tmp_path, colours(3))
+        paths = written(tmp_path, colors(3))
         first = read(paths, size=(4, 6))
-        monkeypatch.setattr(images, "_opened", None)
+        monkeypatch.setattr(images, "_open_image", None)
         assert torch.equal(read(paths, size=(4, 6)).x, first.x)
 
     def test_files_that_took_each_other_s_name_are_decoded_again(self, tmp_path: Path) -> None:
@@ -139,7 +142,7 @@ class TestDecode:
             monkeypatch.chdir(tmp_path / folder)
             assert read([Path("a.bmp")]).x[0, 0, 0, 0] == shade
 
-    def test_deep_colours_are_not_cut_either(self, tmp_path: Path) -> None:
+    def test_deep_colors_are_not_cut_either(self, tmp_path: Path) -> None:
         """A PNG by hand: 1x1 pixels of three channels of 16 bits, which Pillow opens as RGB of 8."""
 
         def chunk(name: bytes, content: bytes) -> bytes:
@@ -149,11 +152,11 @@ class TestDecode:
         content = [(b"IHDR", header), (b"IDAT", zlib.compress(line)), (b"IEND", b"")]
         path = tmp_path / "deep.png"
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in content))
-        with pytest.raises(UserError, match="has more than 8 bits a pixel"):
+        with pytest.raises(UserError, match="has more than 8 bits per channel"):
             read([path])
 
     def test_a_changed_file_or_setting_is_decoded_again(self, tmp_path: Path) -> None:
-        paths = written(tmp_path, colours(2))
+        paths = written(tmp_path, colors(2))
         assert read(paths).x.float().mean() > 50
         write(paths[0], np.zeros((4, 6, 3)))
         write(paths[1], np.zeros((4, 6, 3)))
@@ -161,9 +164,9 @@ class TestDecode:
         assert read(paths, channels=1).x.shape == (2, 1, 4, 6)
         assert read(paths, size=(2, 3)).x.shape == (2, 3, 2, 3)
 
-    def test_grey_of_colours_and_colours_of_grey(self, tmp_path: Path) -> None:
-        grey = write(tmp_path / "grey.png", [[10, 20], [30, 40]])
-        assert read([grey]).x[0].tolist() == [[[10, 20], [30, 40]]] * 3
+    def test_gray_of_colors_and_colors_of_gray(self, tmp_path: Path) -> None:
+        gray = write(tmp_path / "gray.png", [[10, 20], [30, 40]])
+        assert read([gray]).x[0].tolist() == [[[10, 20], [30, 40]]] * 3
         red = write(tmp_path / "red.png", [[[255, 0, 0]]])
         # ITU-R 601-2 luma, as Pillow documents it: 0.299 * 255 = 76.2
         assert read([red], channels=1).x.tolist() == [[[[76]]]]
@@ -186,7 +189,7 @@ class TestDecode:
 
     @pytest.mark.parametrize("content", [None, b"", b"no image", "cut"], ids=["missing", "empty", "text", "cut"])
     def test_unreadable_images_are_named_or_left_out(self, tmp_path: Path, content: Any) -> None:
-        pixels = colours(5)
+        pixels = colors(5)
         paths = written(tmp_path, pixels)
         whole = paths[1].read_bytes()
         for wrong in (paths[0], paths[3]):
@@ -212,30 +215,19 @@ class TestDecode:
             read([path])
 
     def test_pixels_stay_in_the_file(self, tmp_path: Path) -> None:
-        found = read(written(tmp_path, colours(4)))
+        found = read(written(tmp_path, colors(4)))
         name = str(cache.folder())
         assert any(name in line for line in Path("/proc/self/maps").read_text().splitlines())
         assert found.x.is_contiguous()
 
 
-def test_a_listener_hears_what_nobody_else_was_told(tmp_path: Path) -> None:
-    paths = written(tmp_path, colours(70))
-    heard: list[tuple[int, int]] = []
-    own: list[tuple[int, int]] = []
-    with images.telling(lambda done, total: heard.append((done, total))):
-        read(paths, key="one")
-        read(paths, key="two", tell=lambda done, total: own.append((done, total)))
-    read(paths, key="three")
-    assert heard == own == [(64, 70), (70, 70)]
-
-
-def test_lines_for_those_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = written(tmp_path, colours(1))
-    with decoding.shown():
-        read(picture * (decoding.MANY - 1))
+def test_decoding_prints_lines_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = written(tmp_path, colors(1))
+    with progress.showing(lines=lambda text: print(text, file=sys.stderr)):
+        read(picture * (1000 - 1))
         assert not capsys.readouterr().err  # too few to wonder
         for key in ("one", "two"):
-            read(picture * decoding.MANY, key=key)
+            read(picture * 1000, key=key)
             lines = capsys.readouterr().err.splitlines()
             assert len(lines) == 10
             assert lines[0] == "decoding images: 128 of 1,000" and lines[-1] == "decoding images: 1,000 of 1,000"

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.data.catalogue import Source, from_arrays
-from fedskew.errors import UserError
-from fedskew.types import Arrays
+from fedskew.core.errors import UserError
+from fedskew.core.types import Arrays
+from fedskew.data.sources import Source, from_arrays
 
 
 class TestFromArrays:
@@ -53,30 +53,34 @@ class TestFromArrays:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"y_train": [0, 1, 1]}, "training part: 2 samples do not match 3 labels"),
+            ({"y_train": [0, 1, 1]}, "training part: 2 samples have 3 labels. Give each one label."),
             ({"y_test": [0, -1]}, "test part: label -1 is outside 0..1"),
             ({"labels": ["only"]}, "label 1 is outside 0..0"),
             ({"y_train": [0.0, 1.0]}, "y_train is float64"),
             ({"y_train": [[0, 1], [1, 0]]}, r"y_train is int64 of shape \[2, 2\]"),
-            ({"x_train": np.zeros((2, 5), np.uint8)}, r"x_train is uint8, so images, and has shape \[2, 5\]"),
-            ({"x_test": np.zeros((2, 3, 4, 5), np.uint8)}, "training and test samples differ in shape"),
+            ({"x_train": np.zeros((2, 5), np.uint8)}, r"x_train is uint8, so images, but has shape \[2, 5\]"),
+            ({"x_test": np.zeros((2, 3, 4, 5), np.uint8)}, "Give all one shape"),
             (
                 {"x_train": np.full((2, 3), np.nan), "x_test": np.zeros((2, 3))},
-                "x_train holds values that are not finite",
+                "x_train has values that are not finite",
             ),
             (
                 {"x_train": np.full((2, 3), 1e39), "x_test": np.zeros((2, 3))},
-                "x_train holds values that are not finite, or too large for float32",
+                "x_train has values that are not finite, or too large for float32",
             ),
-            ({"x_train": np.zeros(2)}, r"x_train has shape \[2\]; samples of one number each have shape \[2, 1\]"),
-            ({"y_test": [0, 4]}, "the largest label is 4, but there are 4 samples; number from 0 on"),
+            ({"x_train": np.zeros(2)}, r"x_train has shape \[2\]. Give \[2, 1\] for one feature per sample"),
+            ({"y_test": [0, 4]}, "the largest label is 4, but there are 4 samples. Number from 0"),
             ({"y_train": [0, 10**6]}, "the largest label is 1000000, but"),
             ({"sites": [7, 10**6]}, "sites: the largest number is 1000000, but there are 2 samples"),
             ({"x_train": [["a"], ["b"]]}, "x_train is no array of numbers"),
+            (
+                {"y_train": ["cat", "dog"]},
+                r"y_train is no array of numbers \(can't convert [^ ]+ of type numpy.str_\)\. .*return_inverse",
+            ),
             ({"x_train": []}, "x_train is empty"),
             ({"x_train": np.zeros((2, 3), bool)}, "x_train is bool"),
-            ({"mean": (0.5,), "std": (0.5,)}, "must hold 3 numbers each"),
-            ({"mean": (0.5, 0.5, 0.5)}, "must hold 3 numbers each"),
+            ({"mean": (0.5,), "std": (0.5,)}, "Give 3 numbers each, std above 0"),
+            ({"mean": (0.5, 0.5, 0.5)}, "Give 3 numbers each, std above 0"),
             ({"mean": (0.5,) * 3, "std": (0.5, 0.5, 0.0)}, "std above 0"),
         ],
     )

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from fedskew.data.partition import counts, partition
+from fedskew.core.errors import UserError
+from fedskew.data.partitions.partition import counts, partition
 from fedskew.data.shards import Shards, load, make
 from fedskew.data.sources import load as load_source
-from fedskew.errors import UserError
 
 LABELS = np.array([0, 2, 2, 1, 0, 1])
 PARTS = [np.array([5, 0]), np.array([], np.int64), np.array([1, 2, 4])]
@@ -59,14 +59,14 @@ def test_views_copy_nothing(lists: list[list[int]]) -> None:
 def test_ten_thousand_clients_are_three_tensors() -> None:
     labels = np.arange(50_000) % 10
     shards = make(labels, partition(labels, 10, 10_000, "iid", 1))
-    held = [value for value in vars(shards).values() if isinstance(value, torch.Tensor)]
-    assert sum(tensor.numel() for tensor in held) == 50_000 + 50_000 + 10_001
+    assigned = [value for value in vars(shards).values() if isinstance(value, torch.Tensor)]
+    assert sum(tensor.numel() for tensor in assigned) == 50_000 + 50_000 + 10_001
     assert torch.equal(torch.stack([shards.shard(k, labels).counts for k in (0, 9_999)]).sum(1), torch.tensor([5, 5]))
 
 
 @pytest.mark.parametrize("client", [-1, 3])
 def test_no_such_client(client: int) -> None:
-    with pytest.raises(UserError, match=f"client {client} does not exist; clients are 0..2"):
+    with pytest.raises(UserError, match=f"client {client} does not exist. Choose one of 0..2"):
         make(LABELS, PARTS).shard(client, torch.arange(6))
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.data.test_read_digits import house_numbers
 from torch import nn
 
-from fedskew import experiment, face
+from fedskew import api
+from fedskew.core.errors import UserError
 from fedskew.data import sources
-from fedskew.errors import UserError
+from fedskew.experiment import run as experiment
+from tests.data.datasets.test_digits import house_numbers
 
 
 def every(path: Path, rows: int, to: Path) -> None:
@@ -29,8 +30,8 @@ def news(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def wanted(news: Path, **options: Any) -> Any:
     settings = [f"data.dir={news}", "data.options.verify=false", "data.options.length=50", *options.pop("settings", ())]
-    flags = {"method": "fedvls", "rounds": 3, "epochs": 2, "lr": 0.02, "optimiser": "adam", "engine": "inline"}
-    return face.configure(dataset="ag-news", partition="quantity:2", clients=4, settings=settings, **flags | options)
+    flags = {"method": "fedvls", "rounds": 3, "local_epochs": 2, "lr": 0.02, "optimizer": "adam", "engine": "inline"}
+    return api.configure(dataset="ag-news", partition="quantity:2", clients=4, settings=settings, **flags | options)
 
 
 def test_news_under_quantity_skew(news: Path) -> None:
@@ -61,23 +62,23 @@ def test_digit_domains(shared_data: Path, tmp_path: Path, method: str) -> None:
     house_numbers(tmp_path / "synthdigits" / "synth_train_32x32.mat", [k % 10 for k in range(3000)])
     house_numbers(tmp_path / "synthdigits" / "synth_test_32x32.mat", [k % 10 for k in range(20)])
     source = sources.load("digits-domains", tmp_path, fraction=0.01, clients_per_domain=2, verify=False)
-    config = face.configure(
+    config = api.configure(
         method=method,
         partition="natural",
         clients=8,
         model="mlp",
         rounds=2,
-        epochs=3,
-        optimiser="adam",
+        local_epochs=3,
+        optimizer="adam",
         lr=0.002,
-        batch=20,
+        batch_size=20,
         engine="inline",
         settings=["model.args.hidden=[32]", "evaluate.every=2"],
     )
-    result = experiment.run(config, given=experiment.Given(source=source))
+    result = experiment.run(config, inputs=experiment.RunInputs(source=source))
     # A hundredth of each digit, rounded: of 5923, 6742, ... in MNIST 59, 67, ..., together 599; so on.
     assert len(source.train) == 599 + 73 + 40 + 30
-    assert [line["round"] for line in result.rounds] == [0, 1]
+    assert [line["round"] for line in result.rounds] == [1, 2]
     assert result.last is not None and result.last > 0.2  # by chance 0.1
 
 
@@ -86,6 +87,6 @@ def bag(classes: int, vocab: int) -> nn.Module:
 
 
 def test_own_networks_may_ask_for_the_vocabulary(news: Path) -> None:
-    result = experiment.run(wanted(news, rounds=1, epochs=1, method="fedavg", model=f"{__name__}:bag"))
+    result = experiment.run(wanted(news, rounds=1, local_epochs=1, method="fedavg", model=f"{__name__}:bag"))
     vocab = result.header["model"]["args"]["vocab"]
     assert result.header["model"]["parameters"] == 4 * vocab + 4 * 5

@@ -44,7 +44,7 @@ def test_a_large_cell_keeps_its_own_standard_error() -> None:
 
 
 def test_scores_by_hand() -> None:
-    # Normalised: class 0 gives 0, .5, 1, around its median -.5, 0, .5; class 1 gives 0, 1, around its median -.5, .5.
+    # Normalized: class 0 gives 0, .5, 1, around its median -.5, 0, .5; class 1 gives 0, 1, around its median -.5, .5.
     # Cells without error all count alike.
     mean = np.array([[1.0, 4], [2, 8], [3, NAN]])
     assert chance.scores(mean, np.where(np.isnan(mean), NAN, 0.0)).tolist() == pytest.approx([-0.5, 0.25, 0.5])

@@ -30,9 +30,9 @@ def test_missing_cells_are_least_squares_not_guesses() -> None:
     log = logs(mean, mean, found.offset)[0]
     rows, columns = np.nonzero(np.isfinite(log))
     design = np.hstack([np.eye(9)[rows], np.eye(5)[columns]])
-    theirs = np.linalg.lstsq(design, log[rows, columns], rcond=None)[0]
-    assert found.level == pytest.approx(theirs[:9] - theirs[:9].mean())
-    assert found.effect == pytest.approx(theirs[9:] + theirs[:9].mean())
+    reference = np.linalg.lstsq(design, log[rows, columns], rcond=None)[0]
+    assert found.level == pytest.approx(reference[:9] - reference[:9].mean())
+    assert found.effect == pytest.approx(reference[9:] + reference[:9].mean())
 
 
 def test_variance_of_a_level_by_hand() -> None:
@@ -74,9 +74,9 @@ def test_a_small_gap_is_how_sites_are() -> None:
     assert groups(level, np.full(12, 1e-6)).two < 0.05
 
 
-def test_what_is_not_known_is_not_held_against_a_client() -> None:
+def test_missing_cells_do_not_count_against_a_client() -> None:
     found = Groups(clean=0.0, noisy=1.0, spread=0.1, share=0.25, two=1.0)
-    # Log odds log(1/3) + (1 - 0.5) / (variance + 0.01) at the noisy centre.
+    # Log odds log(1/3) + (1 - 0.5) / (variance + 0.01) at the noisy center.
     assert found.posterior(np.array(1.0), np.array(0.49)) == pytest.approx(expit(np.log(1 / 3) + 1.0))
     assert found.posterior(np.array(1.0), np.array(1e12)) == pytest.approx(0.25)
     assert found.posterior(np.array(1.0), np.array(0.0)) == pytest.approx(1)
@@ -110,7 +110,7 @@ def test_only_differences_count(seed: int, shift: float) -> None:
 
 @given(st.lists(st.floats(-1, 1), min_size=6, max_size=20), st.floats(0.1, 1))
 @settings(max_examples=30)
-def test_levels_that_shrink_as_a_whole_are_the_same_groups(level: list[float], scale: float) -> None:
+def test_levels_that_all_shrink_are_the_same_groups(level: list[float], scale: float) -> None:
     before, variance = np.array(level), np.full(len(level), 0.01)
     whole, small = groups(before, variance), groups(scale * before, scale**2 * variance, scale)
     assert small.two == pytest.approx(whole.two, abs=1e-5)

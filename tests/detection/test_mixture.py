@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 
+from fedskew.core.errors import UserError
 from fedskew.detection import mixture
-from fedskew.errors import UserError
 
 Covariance = Literal["full", "diag"]
 
@@ -26,48 +26,48 @@ def two_clumps(noisy: int = 6, clients: int = 20, classes: int = 4, apart: float
 def test_the_fit_is_that_of_scikit_learn_from_the_same_start(covariance: Covariance, apart: float) -> None:
     rows = two_clumps(clients=40, noisy=15, apart=apart)
     member = np.eye(2)[mixture.start(rows, 0)]
-    first = mixture._maximised(rows, member, covariance)
+    first = mixture._maximized(rows, member, covariance)
     precisions = np.linalg.inv(first.covariances)
-    theirs = GaussianMixture(
+    reference = GaussianMixture(
         2,
         covariance_type=covariance,
         weights_init=first.weights,
-        means_init=first.centres,
+        means_init=first.centers,
         precisions_init=precisions if covariance == "full" else np.diagonal(precisions, axis1=1, axis2=2),
     ).fit(rows)
     ours, log_likelihood = mixture.em(rows, member, covariance)
-    assert np.allclose(ours.centres, theirs.means_, atol=1e-8)
-    assert np.allclose(ours.weights, theirs.weights_, atol=1e-8)
-    assert log_likelihood == pytest.approx(theirs.score(rows) * len(rows), abs=1e-6)
-    assert (ours.log_joint(rows).argmax(axis=1) == theirs.predict(rows)).all()
+    assert np.allclose(ours.centers, reference.means_, atol=1e-8)
+    assert np.allclose(ours.weights, reference.weights_, atol=1e-8)
+    assert log_likelihood == pytest.approx(reference.score(rows) * len(rows), abs=1e-6)
+    assert (ours.log_joint(rows).argmax(axis=1) == reference.predict(rows)).all()
 
 
 def test_start_is_a_fixed_point_of_two_means() -> None:
     rows = two_clumps(apart=1.0)
     for seed in range(10):
         label = mixture.start(rows, seed)
-        centres = np.stack([rows[label == g].mean(axis=0) for g in (0, 1)])
-        assert (((rows[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1) == label).all()
+        centers = np.stack([rows[label == g].mean(axis=0) for g in (0, 1)])
+        assert (((rows[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1) == label).all()
 
 
 def test_noisy_is_the_component_with_the_larger_sum() -> None:
     rows = two_clumps()
-    rows[14:, 0] -= 5  # one class lies lower: the sums of the centres are 0 and 3 * 4 - 5 = 7
+    rows[14:, 0] -= 5  # one class lies lower: the sums of the centers are 0 and 3 * 4 - 5 = 7
     for seed in range(5):
         found = mixture.split(rows, seed)
         assert found.noisy.tolist() == [False] * 14 + [True] * 6
-        assert found.centres[1].sum() > found.centres[0].sum()
+        assert found.centers[1].sum() > found.centers[0].sum()
 
 
 def test_the_noisy_component_has_the_larger_sum_or_as_the_paper_says_the_larger_norm() -> None:
-    # centres (1, 0), with sum 1 and norm 1, and (0.6, 0.6), with sum 1.2 and norm 0.85
+    # centers (1, 0), with sum 1 and norm 1, and (0.6, 0.6), with sum 1.2 and norm 0.85
     around = np.random.default_rng(0).normal(0, 0.01, (12, 2))
     rows = around + np.repeat([[1.0, 0.0], [0.6, 0.6]], 6, axis=0)
     assert mixture.vote(rows, component="sum").noisy.tolist() == [False] * 6 + [True] * 6
     assert mixture.vote(rows, component="norm").noisy.tolist() == [True] * 6 + [False] * 6
 
 
-def test_equal_rows_make_nobody_noisy() -> None:
+def test_equal_rows_make_no_client_noisy() -> None:
     rows = np.full((8, 3), 0.25)
     assert not mixture.split(rows, 0).noisy.any()
     vote = mixture.vote(rows)
@@ -84,8 +84,8 @@ def test_bic_of_one_component_by_hand() -> None:
 def test_bic_counts_parameters_like_scikit_learn(covariance: Covariance) -> None:
     rows = two_clumps(clients=60, noisy=20, apart=6.0)
     for components in (1, 2):
-        theirs = GaussianMixture(components, covariance_type=covariance, random_state=0).fit(rows).bic(rows)
-        assert mixture.bic(rows, components, covariance=covariance) == pytest.approx(theirs, abs=0.2)
+        reference = GaussianMixture(components, covariance_type=covariance, random_state=0).fit(rows).bic(rows)
+        assert mixture.bic(rows, components, covariance=covariance) == pytest.approx(reference, abs=0.2)
 
 
 def test_bic_prefers_what_is_there() -> None:
@@ -124,5 +124,5 @@ def test_by_one_number_per_client() -> None:
 
 
 def test_a_vote_needs_a_voter() -> None:
-    with pytest.raises(UserError, match="0 seeds"):
+    with pytest.raises(UserError, match="seeds is 0"):
         mixture.vote(two_clumps(), 0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedskew.detection import mixture
-from fedskew.detection.cells import Cells, filled, normalised
+from fedskew.detection.cells import Cells, filled, normalized
 from fedskew.detection.quality import TABLE, Quality, averaged, fits, quality, table3
 
 NAN = np.nan
@@ -23,11 +23,11 @@ def federation(noisy: list[int], clients: int = 12, classes: int = 4, seed: int 
     rng = np.random.default_rng(seed)
     mean = 1 + 0.1 * rng.random((clients, classes))
     mean[noisy] += 2
-    told = {
+    listed = {
         k: {"loss": row.mean(), "confidence": math.exp(-row.mean()), "lid": 2 * row.mean()}
         for k, row in enumerate(mean)
     }
-    return cells(mean), told
+    return cells(mean), listed
 
 
 def test_by_hand() -> None:
@@ -36,11 +36,11 @@ def test_by_hand() -> None:
     assert quality([2, 3], (3, 2)) == Quality(1.0, 1.0, 1.0)
 
 
-def test_nobody_found() -> None:
+def test_no_client_found() -> None:
     assert quality([], [1]) == Quality(0.0, 0.0, 0.0)
 
 
-def test_nobody_noisy() -> None:
+def test_no_client_noisy() -> None:
     found = quality([1], [])
     assert math.isnan(found.recall) and (found.precision, found.exact) == (0.0, 0.0)
     nobody = quality([], [])
@@ -70,7 +70,7 @@ def test_averages_count_votes() -> None:
 def test_averages_are_those_of_the_single_fits() -> None:
     rng = np.random.default_rng(5)
     reported = cells(rng.random((9, 3)))  # no structure, so seeds disagree
-    matrix = normalised(filled(reported.mean)[0])
+    matrix = normalized(filled(reported.mean)[0])
     each = [quality(np.flatnonzero(mixture.split(matrix, seed).noisy).tolist(), [0, 1, 2]) for seed in range(20)]
     assert len(set(each)) > 1
     mean = averaged(fits("cells", reported, {}, 20), [0, 1, 2])
@@ -80,17 +80,17 @@ def test_averages_are_those_of_the_single_fits() -> None:
 
 @pytest.mark.parametrize(("name", "larger"), [("loss", True), ("confidence", False), ("lid", True)])
 def test_one_number_per_client(name: str, larger: bool) -> None:
-    reported, told = federation([2, 7])
-    del told[3]
-    vote = fits(name, reported, told, 3)  # type: ignore[arg-type]
-    values = np.array([told.get(k, {}).get(name, NAN) for k in range(12)])
+    reported, listed = federation([2, 7])
+    del listed[3]
+    vote = fits(name, reported, listed, 3)  # type: ignore[arg-type]
+    values = np.array([listed.get(k, {}).get(name, NAN) for k in range(12)])
     for seed in range(3):
         alone = mixture.split_1d(values, seed, larger)
         assert tuple(np.flatnonzero(alone).tolist()) in dict(vote.sets)
     assert np.flatnonzero(vote.noisy).tolist() == [2, 7] == list(vote.sets[0][0])
 
 
-def test_clients_that_said_nothing_keep_their_places() -> None:
+def test_silent_clients_do_not_shift_the_others() -> None:
     reported, _ = federation([0, 5, 11])
     mean = reported.mean.copy()
     mean[[1, 4]] = NAN
@@ -121,19 +121,19 @@ def test_too_few_clients_are_not_split(known: int) -> None:
 
 
 def test_table_3_has_all_rows() -> None:
-    reported, told = federation([1, 4, 6])
-    table = table3(reported, told, [1, 4, 6], 50)
+    reported, listed = federation([1, 4, 6])
+    table = table3(reported, listed, [1, 4, 6], 50)
     assert list(table) == list(TABLE) and len(table) == 5
     assert set(table.values()) == {Quality(1.0, 1.0, 1.0)}
 
 
-def test_normalisation_is_what_the_last_two_rows_differ_in() -> None:
+def test_normalization_is_what_the_last_two_rows_differ_in() -> None:
     # Class 0 has losses a hundred times as large and no signal; only scaled do the others have a say.
     rng = np.random.default_rng(2)
     mean = 1 + 0.05 * rng.random((12, 6))
     mean[[3, 5, 8], 1:] += 1
     mean[:, 0] = 100 * np.linspace(0, 1, 12)
-    told = {k: {"loss": 1.0, "confidence": 0.5, "lid": 1.0} for k in range(12)}
-    table = table3(cells(mean), told, [3, 5, 8], 30)
-    assert table["per-class loss, normalised"].exact > 0.9
+    listed = {k: {"loss": 1.0, "confidence": 0.5, "lid": 1.0} for k in range(12)}
+    table = table3(cells(mean), listed, [3, 5, 8], 30)
+    assert table["per-class loss, normalized"].exact > 0.9
     assert table["per-class loss"].exact < 0.1

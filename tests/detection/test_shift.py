@@ -84,17 +84,17 @@ def test_high_loss_with_other_features_and_agreeing_labels_is_shift() -> None:
     ],
 )
 def test_reading(noisy: int, apart: int, contradicted: float, word: str) -> None:
-    """Of the first of six clients it is told how far its inputs are apart and how often its labels contradict."""
+    """Of the first of six clients it is listed how far its inputs are apart and how often its labels contradict."""
     found = evidence([float(apart), *[0.0] * 5], [contradicted, *[0.0] * 5])
     assert shift.reading(np.array([False, bool(noisy), *[False] * 4]), found) == word
 
 
-def test_evidence_of_clients_that_told_and_of_those_that_did_not() -> None:
+def test_evidence_of_clients_with_and_without_reports() -> None:
     joint = np.array([[6.0, 2.0, 0.0], [0.0, 5.0, 1.0], [0.0, 0.0, 4.0]])
-    told = {
+    listed = {
         k: features(0.0, seed=k) | {"confusion/joint": joint, "cells/count": np.array([8, 6, 4])} for k in (0, 2, 3)
     }
-    found = shift.evidence(told, 5)
+    found = shift.evidence(listed, 5)
     assert np.isnan(found.distance).tolist() == np.isnan(found.rate).tolist() == [False, True, False, False, True]
     assert found.contradicted[0] == pytest.approx(3 / 18)
     assert [(y, b) for y, b, _ in found.confusions[0]] == [(0, 1), (1, 2)]

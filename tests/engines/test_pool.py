@@ -1,4 +1,4 @@
-"""Workers: the same bits whatever their number and whoever dies, clear words, nothing left behind."""
+"""Workers: the same bits for any number and after any death, clear errors, nothing left behind."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from typing import Any
 
 import pytest
 import torch
-from tests.contract import harness
 
+from fedskew.core.errors import UserError
 from fedskew.engines.arena import Arena
 from fedskew.engines.pool import Pool
-from fedskew.errors import UserError
 from fedskew.methods import registry
 from fedskew.parts import compose
 from fedskew.parts.protocol import Term
-from fedskew.parts.views import Local, Pass
-from fedskew.work.gather import blocks
-from fedskew.work.store import Store
+from fedskew.parts.views import ClientContext, ForwardPass
+from fedskew.runtime.accumulate import blocks
+from fedskew.runtime.store import Store
+from tests.contract import harness
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_one_two_and_three_workers_give_the_same_bits() -> None:
-    options: dict[str, Any] = {"clients": 12, "per_round": 9, "rounds": 2, "settings": ["partition.min_size=1"]}
+    options: dict[str, Any] = {"clients": 12, "clients_per_round": 9, "rounds": 2, "settings": ["partition.min_size=1"]}
     ended = [
         harness.finish(harness.config("scaffold+avgm", engine="pool", workers=workers, **options)).end["weights_sha256"]
         for workers in (1, 2, 3)
@@ -66,7 +66,7 @@ def test_an_arena_grows_and_both_sides_see_it() -> None:
 class Fatal(Term):
     how: str
 
-    def loss(self, out: Pass, mine: Any) -> torch.Tensor:
+    def loss(self, out: ForwardPass, scratch: Any) -> torch.Tensor:
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "mistake":
@@ -77,20 +77,20 @@ class Fatal(Term):
 @pytest.mark.parametrize(
     ("how", "kind", "words"),
     [
-        ("kill", UserError, r"^3 workers ended .* \(exit code -9\)\. Resume the run with fewer --workers$"),
+        ("kill", UserError, r"^3 workers died .* \(exit code -9\)\. Resume the run with fewer --workers\.$"),
         ("mistake", UserError, "^one clear sentence$"),
         ("error", RuntimeError, "(?s)ZeroDivisionError: on purpose.*part Fatal"),
     ],
 )
-def test_what_goes_wrong_in_a_worker_is_told_in_the_main_process(how: str, kind: type, words: str) -> None:
-    fatal = compose.method(registry.build("fedavg").card, terms=(Fatal(how),))
+def test_an_error_of_a_worker_reaches_the_main_process(how: str, kind: type, words: str) -> None:
+    fatal = compose.method(terms=(Fatal(how),))
     with pytest.raises(kind, match=words):
         harness.finish(harness.config(engine="pool", workers=2), fatal)
 
 
 def test_workers_end_with_the_pool() -> None:
-    site, _ = harness.site_of(harness.config())
-    pool = Pool(site, harness.store(), 2)
+    context, _ = harness.site_of(harness.config())
+    pool = Pool(context, harness.store(), 2)
     processes = [worker.process for worker in pool._workers]
     pool.close()
     assert not any(process.is_alive() for process in processes)
@@ -121,7 +121,7 @@ LEFT_ALONE = """
 import os, signal
 from tests.contract import harness
 from fedskew.engines.pool import Pool
-from fedskew.work.store import Store
+from fedskew.runtime.store import Store
 
 site, state = harness.site_of(harness.config())
 pool = Pool(site, Store(), 1)
@@ -172,11 +172,11 @@ class Mortal(Term):
 
     died: Path
 
-    def begin(self, local: Local) -> bool:
-        return local.round.index == 1
+    def begin(self, ctx: ClientContext) -> bool:
+        return ctx.round.index == 1
 
-    def loss(self, out: Pass, mine: Any) -> torch.Tensor:
-        if mine and not self.died.exists():
+    def loss(self, out: ForwardPass, scratch: Any) -> torch.Tensor:
+        if scratch and not self.died.exists():
             self.died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return out.logits.new_zeros(())
@@ -201,7 +201,9 @@ def test_workers_that_are_killed_between_two_rounds_are_replaced() -> None:
             os.kill(process, signal.SIGKILL)
             killed.add(process)
 
-    there = harness.finish(harness.config("scaffold", engine="pool", workers=2, rounds=4), progress=kill)
+    there = harness.finish(
+        harness.config("scaffold", engine="pool", workers=2, rounds=4), callbacks=[harness.each_round(kill)]
+    )
     here = harness.finish(harness.config("scaffold", rounds=4))
     assert len(killed) >= 6
     assert there.end["weights_sha256"] == here.end["weights_sha256"]
@@ -211,12 +213,12 @@ def test_workers_that_are_killed_between_two_rounds_are_replaced() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="limits another process")
 @pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "RLIMIT_NOFILE"])
 def test_a_worker_that_cannot_share_memory_says_so(limit: str) -> None:
-    site, state = harness.site_of(harness.config())
-    pool = Pool(site, Store(None), 1)
+    context, state = harness.site_of(harness.config())
+    pool = Pool(context, Store(None), 1)
     try:
         resource.prlimit(pool._workers[0].process.pid, getattr(resource, limit), (8, 8))
         with pytest.raises(
-            UserError, match=r"^the system refuses the workers .*\. Use fewer --workers, or --engine inli"
+            UserError, match=r"^the system refuses processes, files or memory for the workers: .*--engine inli"
         ):
             pool.score(state.spec, state.memory["start"])
     finally:
@@ -225,13 +227,13 @@ def test_a_worker_that_cannot_share_memory_says_so(limit: str) -> None:
 
 def test_memory_that_the_main_process_cannot_share_is_no_death_of_a_worker() -> None:
     """Which would have to end first, and waits for us."""
-    site, _ = harness.site_of(harness.config())
-    pool = Pool(site, Store(None), 1)
+    context, _ = harness.site_of(harness.config())
+    pool = Pool(context, Store(None), 1)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-        with pytest.raises(UserError, match=r"File too large\. .* raise the limit that 'ulimit -f' shows$"):
-            pool._workers[0].tell("score", None, [torch.zeros(1000)])
+        with pytest.raises(UserError, match=r"File too large\. .* raise the limit that 'ulimit -f' shows\.$"):
+            pool._workers[0].send("score", None, [torch.zeros(1000)])
         assert pool._workers[0].process.is_alive()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -243,8 +245,8 @@ FEW_FILES = """
 import os, resource, signal
 from tests.contract import harness
 from fedskew.engines.pool import Pool
-from fedskew.errors import UserError
-from fedskew.work.store import Store
+from fedskew.core.errors import UserError
+from fedskew.runtime.store import Store
 
 site, state = harness.site_of(harness.config("scaffold", rounds=2))
 for more in range(20):
@@ -278,8 +280,10 @@ def test_too_few_open_files_end_in_a_sentence_and_never_in_a_hang() -> None:
     enough = said.index("done")
     assert enough > 8 and set(said[enough:]) == {"done"}
     for sentence in said[:enough]:
-        assert sentence.startswith("the system refuses the workers processes, files or memory: Too many open files. ")
-        assert sentence.endswith(", or raise the limit that 'ulimit -n' shows")
+        assert sentence.startswith(
+            "the system refuses processes, files or memory for the workers: Too many open files. "
+        )
+        assert sentence.endswith(", or raise the limit that 'ulimit -n' shows.")
 
 
 NO_FORK = """
@@ -287,8 +291,8 @@ import multiprocessing.popen_fork  # now, for another user may not be able to re
 import os, resource
 from tests.contract import harness
 from fedskew.engines.pool import Pool
-from fedskew.errors import UserError
-from fedskew.work.store import Store
+from fedskew.core.errors import UserError
+from fedskew.runtime.store import Store
 
 site, _ = harness.site_of(harness.config())
 if os.getuid() == 0:  # whom no limit holds back
@@ -303,5 +307,42 @@ except UserError as error:
 
 def test_a_system_that_forks_no_more_is_a_sentence() -> None:
     (said,) = run_here(NO_FORK)
-    assert said.startswith("the system refuses the workers processes, files or memory: Resource temporarily unavail")
-    assert said.endswith(". Use fewer --workers, or --engine inline, or raise the limit that 'ulimit -u' shows")
+    assert said.startswith(
+        "the system refuses processes, files or memory for the workers: Resource temporarily unavail"
+    )
+    assert said.endswith(". Use fewer --workers, or --engine inline, or raise the limit that 'ulimit -u' shows.")
+
+
+def test_with_workers_this_process_computes_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch knows a GPU, its forks could not compute one afterwards."""
+    real, here = torch.autograd.grad, os.getpid()
+
+    def grad(*given: Any, **more: Any) -> Any:
+        assert os.getpid() != here
+        return real(*given, **more)
+
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    options: dict[str, Any] = {"clients": 4, "rounds": 1, "settings": ["noise.kind=symmetric", "noise.rho=0.5"]}
+    harness.finish(harness.config("fedavg", engine="pool", workers=2, **options))
+
+
+def test_a_fork_of_a_process_with_several_threads_does_not_wait_for_them() -> None:
+    code = """
+import torch
+from fedskew.engines.pool import succeeds_in_fork
+torch.set_num_threads(2)
+large = torch.ones(1 << 20).clone()
+assert succeeds_in_fork(lambda: large.clone())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_forks_that_cannot_train_say_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence of PyTorch's engine, which no machine without a GPU says."""
+
+    def refuse(*given: Any, **more: Any) -> Any:
+        raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")
+
+    monkeypatch.setattr("fedskew.engines.pool.ask_block", refuse)
+    with pytest.raises(UserError, match="Use --engine inline, or hide the GPU"):
+        harness.finish(harness.config("fedavg", engine="pool", workers=2, clients=4, rounds=1))

@@ -1,4 +1,4 @@
-"""Ray: the bits of every other engine on a cluster of two, whoever dies; clear words; deaf to other machines.
+"""Ray: the bits of every other engine on a cluster of two, after any death; clear errors; closed to other machines.
 
 The cluster is two `ray start` processes on loopback addresses. What needs it is slow: `make test-ray`.
 """
@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract import harness
 from torch import nn
 
-from fedskew import experiment, face
-from fedskew.errors import UserError
+from fedskew import api
+from fedskew.core.errors import UserError
+from fedskew.experiment import run as experiment
 from fedskew.methods import registry
 from fedskew.parts import compose
+from tests.contract import harness
 
 #: a process learns it when it imports Ray, and for good
 TOKEN = secrets.token_urlsafe(32)
@@ -183,7 +184,15 @@ def test_lost_replies_are_rolled_back(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_one_actor_ends_with_the_same_bits(cluster: Cluster) -> None:
-    _same_on(cluster, "scaffold+avgm", clients=12, per_round=9, rounds=2, workers=1, settings=["partition.min_size=1"])
+    _same_on(
+        cluster,
+        "scaffold+avgm",
+        clients=12,
+        clients_per_round=9,
+        rounds=2,
+        workers=1,
+        settings=["partition.min_size=1"],
+    )
 
 
 @pytest.mark.slow
@@ -204,7 +213,7 @@ def test_an_actor_that_dies_in_a_round_changes_nothing(cluster: Cluster) -> None
 
 @pytest.mark.slow
 def test_a_block_that_kills_every_actor_ends_the_run(cluster: Cluster) -> None:
-    with pytest.raises(UserError, match=r"^3 actors ended unexpectedly at the same work.*fewer --workers$"):
+    with pytest.raises(UserError, match=r"^3 actors died of the same work.*fewer --workers\.$"):
         harness.finish(harness.config(engine="ray", address=cluster.address, model="mortal:always"))
 
 
@@ -221,7 +230,7 @@ def test_a_machine_that_dies_changes_nothing() -> None:
     first = here.rounds[0]["round"]
     with _two_machines() as cluster:
         wanted = harness.config("scaffold", rounds=4, engine="ray", address=cluster.address)
-        there = harness.finish(wanted, progress=kill_the_second)
+        there = harness.finish(wanted, callbacks=[harness.each_round(kill_the_second)])
     assert len(killed) >= 3  # ray start, its raylet, our actor
     assert here.end["weights_sha256"] == there.end["weights_sha256"]
 
@@ -247,7 +256,7 @@ def test_another_machine_reads_the_data_by_itself(cluster: Cluster, monkeypatch:
     _write(cluster.there)
     assert _own(cluster, "ray").end["weights_sha256"] == _own(cluster, "inline").end["weights_sha256"]
     _write(cluster.there, brighter=1)  # the same labels and so the same shards, but other images
-    with pytest.raises(UserError, match=r"^on machine 127\.0\.0\.3: data set '\w+' is not the one that the run began"):
+    with pytest.raises(UserError, match=r"^on machine 127\.0\.0\.3: data set '\w+' differs from the one"):
         _own(cluster, "ray")
     cluster.there.unlink()
     with pytest.raises(UserError, match=r"^on machine 127\.0\.0\.3: .*there\.npz"):
@@ -256,31 +265,32 @@ def test_another_machine_reads_the_data_by_itself(cluster: Cluster, monkeypatch:
 
 @pytest.mark.slow
 def test_more_actors_than_there_are_cpus_are_refused(cluster: Cluster) -> None:
-    with pytest.raises(UserError, match=r"^engine\.workers is 3, but the Ray cluster has 2 CPUs; ask for fewer$"):
+    with pytest.raises(UserError, match=r"^--workers is 3, but the Ray cluster has 2 CPUs\. Use fewer --workers\.$"):
         harness.finish(harness.config(engine="ray", address=cluster.address, workers=3))
 
 
 @pytest.mark.slow
 def test_ten_thousand_clients_with_a_cohort_of_a_thousand(cluster: Cluster, tmp_path: Path) -> None:
     options: dict[str, Any] = {
-        "method": "scaffold", "dataset": "synthetic", "partition": "iid", "clients": 10_000, "per_round": 1_000,
-        "rounds": 2, "epochs": 1, "batch": 10, "model": "mlp",
+        "method": "scaffold", "dataset": "synthetic", "partition": "iid", "clients": 10_000, "clients_per_round": 1_000,
+        "rounds": 2, "local_epochs": 1, "batch_size": 10, "model": "mlp",
         "settings": ["data.options.samples=100000", "model.args.hidden=[8]", "evaluate.every=2"],
     }  # fmt: skip
-    there = face.run(**options, engine="ray", address=cluster.address, out=tmp_path / "ray")
-    here = face.run(**options, engine="pool", workers=2, out=tmp_path / "pool")
+    there = api.run(**options, engine="ray", address=cluster.address, out=tmp_path / "ray")
+    here = api.run(**options, engine="pool", workers=2, out=tmp_path / "pool")
     assert there.end["weights_sha256"] == here.end["weights_sha256"]
     for name, ended in (("ray", there), ("pool", here)):
         print(f"{name}: {ended.rounds[1]['seconds']:.1f} s for the second round of 1,000 clients")
 
 
 @pytest.mark.slow
-def test_without_an_address_nobody_else_can_reach_it(cluster: Cluster) -> None:
-    heard: list[set[str]] = []
+def test_without_an_address_no_other_machine_can_reach_it(cluster: Cluster) -> None:
+    listening: list[set[str]] = []
     harness.finish(
-        harness.config(engine="ray", workers=1, rounds=1), progress=lambda line: heard.append(_listening(cluster))
+        harness.config(engine="ray", workers=1, rounds=1),
+        callbacks=[harness.each_round(lambda metrics: listening.append(_listening(cluster)))],
     )
-    assert heard == [{"127.0.0.1"}]
+    assert listening == [{"127.0.0.1"}]
 
 
 def _listening(cluster: Cluster) -> set[str]:
@@ -311,7 +321,7 @@ def _open_files(process: int) -> list[Path]:
 
 @pytest.mark.slow
 def test_nobody_at_the_address(cluster: Cluster) -> None:
-    with pytest.raises(UserError, match=r"^engine.address is '127.0.0.4:9', where no Ray cluster answers .*host:port"):
+    with pytest.raises(UserError, match=r"^no Ray cluster answers at --address 127.0.0.4:9 .*host:port"):
         harness.finish(harness.config(engine="ray", address="127.0.0.4:9"))
 
 
@@ -324,11 +334,11 @@ def test_without_ray_a_sentence_names_the_extra(tmp_path: Path, monkeypatch: pyt
 
 def test_a_module_handed_over_is_refused() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    with pytest.raises(UserError, match=r"^engine 'ray' builds networks by name.*model='module:function'$"):
-        face.run(model=module, data=harness.digits(), engine="ray")
+    with pytest.raises(UserError, match=r"^engine 'ray' builds networks by name.*model='module:function'\.$"):
+        api.run(model=module, data=harness.digits(), engine="ray")
 
 
 def test_a_method_without_a_name_is_refused() -> None:
-    unknown = compose.method(registry.build("fedavg").card, terms=registry.build("fedprox").stages[0].terms)
-    with pytest.raises(UserError, match=r"^engine 'ray' builds methods by name at the far end"):
+    unknown = compose.method(terms=registry.build("fedprox").stages[0].terms)
+    with pytest.raises(UserError, match=r"^engine 'ray' builds methods by name"):
         harness.finish(harness.config(engine="ray"), unknown)

@@ -8,20 +8,26 @@ from typing import Any
 import pytest
 from scipy.stats import norm
 
-from fedskew import privacy
+from fedskew.core.types import Task, Update
 from fedskew.detection.privacy import noise_ratio
+from fedskew.experiment import privacy
 from fedskew.methods import registry
 from fedskew.parts import compose
 from fedskew.parts.stages import Plan
-from fedskew.types import Task, Update
+from fedskew.record.schema import RoundLine, SetupLine
 
 
 def plan(method: str, clients: int = 3) -> Plan:
     return compose.plan(registry.build(method), Task(2, (1,), clients), seed=0, rounds=5)
 
 
-def line(*asked: int, stage: int = 0, channels: tuple[str, ...] = (), replies: int = 1) -> dict[str, Any]:
-    return {"stage": stage, "clients_asked": list(asked), "channels": list(channels), "replies": replies}
+def line(*asked: int, stage: int = 0, channels: tuple[str, ...] = (), replies: int = 1, **more: Any) -> RoundLine:
+    shared: dict[str, Any] = {"round": 1, "seconds": 0.0, **more}
+    return RoundLine(stage=stage, clients_asked=list(asked), channels=list(channels), replies=replies, **shared)
+
+
+def setup(part: str) -> SetupLine:
+    return SetupLine(round=1, part=part)
 
 
 def delta_of(epsilon: float, ratio: float) -> float:
@@ -32,12 +38,12 @@ def delta_of(epsilon: float, ratio: float) -> float:
 
 def test_the_client_that_was_asked_most_often_counts() -> None:
     # client 1 twice, the others once; sigma 3: ratio 3/2 each, together 1.5 / sqrt(2)
-    told = privacy.claim(plan("fedavg+dp(sigma=3.0)"), [line(0, 1), line(1, 2)], [])
-    assert delta_of(told["epsilon"], 1.5 / math.sqrt(2)) == pytest.approx(1e-5, rel=1e-6)
-    assert told["delta"] == 1e-5
-    assert told["statement"] == (
-        f"epsilon {told['epsilon']:.4g} at delta 1e-05, for all data of a client exchanged for any other of the same "
-        "size, at the client that told most; no amplification by sampling"
+    claim = privacy.claim(plan("fedavg+dp(sigma=3.0)"), [line(0, 1), line(1, 2)], [])
+    assert delta_of(claim["epsilon"], 1.5 / math.sqrt(2)) == pytest.approx(1e-5, rel=1e-6)
+    assert claim["delta"] == 1e-5
+    assert claim["statement"] == (
+        f"epsilon {claim['epsilon']:.4g} at delta 1e-05, for all data of a client exchanged for any other of the same "
+        "size, at the client that was asked most; no amplification by sampling"
     )
 
 
@@ -61,30 +67,30 @@ def test_sampling_is_no_excuse_and_neither_is_a_lost_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "lines", "doors", "why"),
+    ("method", "lines", "setups", "why"),
     [
         ("dp", [line(0), line(0, channels=("Zeta", "loss"))], [], "these channels are not covered: Zeta, loss"),
         ("dp(sigma=0)", [line(0)], [], "these channels are not covered: weights and buffers"),
-        ("fednoro+dp", [line(0, stage=1)], [{"part": "Detect"}], "these channels are not covered: Detect"),
+        ("fednoro+dp", [line(0, stage=1)], [setup("Detect")], "these channels are not covered: Detect"),
         ("dp", [line(0, replies=0)], [], "these channels are not covered: replies that all got lost"),
         (
             "dp",
-            [line(0) | {"scored_by": "clients"}],
+            [line(0, scored_by="clients")],
             [],
             "these channels are not covered: scores on clients' own test data",
         ),
         ("dp", [], [], "no client was asked"),
     ],
 )
-def test_what_is_not_covered_is_named_and_no_figure_told(method: str, lines: Any, doors: Any, why: str) -> None:
-    told = privacy.claim(plan(method), lines, doors)
-    assert told == {"epsilon": None, "delta": 1e-5, "statement": f"no figure: {why}"}
+def test_what_is_not_covered_is_named_and_gives_no_figure(method: str, lines: Any, setups: Any, why: str) -> None:
+    claim = privacy.claim(plan(method), lines, setups)
+    assert claim == {"epsilon": None, "delta": 1e-5, "statement": f"no figure: {why}"}
 
 
-def test_one_stage_without_a_seal_is_enough() -> None:
+def test_one_stage_without_noise_is_enough() -> None:
     both = plan("fednoro(epsilon=1.0)+dp")
     first, second = both.method.stages
-    half = replace(both, method=replace(both.method, stages=(replace(first, seal=None), second)))
+    half = replace(both, method=replace(both.method, stages=(replace(first, privacy=None), second)))
     lines = [line(0, stage=0), line(0, stage=1)]
     assert privacy.claim(both, lines, [])["epsilon"] is not None
     assert (
@@ -92,26 +98,26 @@ def test_one_stage_without_a_seal_is_enough() -> None:
     )
 
 
-def test_private_answers_at_the_door_add_up_with_updates_for_one_sample() -> None:
+def test_private_answers_of_a_setup_add_up_with_updates_for_one_sample() -> None:
     # every client answers twice and the one asked most has two updates of ratio 1: 1/r^2 = 2 / ratio^2 + 2
-    told = privacy.claim(
-        plan("fednoro(epsilon=1.0)+dp(sigma=2.0)"), [line(0), line(0, 1, stage=1)], [{"part": "Detect"}] * 2
+    claim = privacy.claim(
+        plan("fednoro(epsilon=1.0)+dp(sigma=2.0)"), [line(0), line(0, 1, stage=1)], [setup("Detect")] * 2
     )
     together = 1 / math.sqrt(2 / noise_ratio(1.0, 1e-5) ** 2 + 2)
-    assert delta_of(told["epsilon"], together) == pytest.approx(1e-5, rel=1e-6)
-    assert "for one sample of a client" in told["statement"]
+    assert delta_of(claim["epsilon"], together) == pytest.approx(1e-5, rel=1e-6)
+    assert "for one sample of a client" in claim["statement"]
 
 
-def test_a_door_that_asks_nothing_costs_nothing() -> None:
-    told = privacy.claim(plan("moon(head=4)+dp"), [line(0)], [{"part": "ProjectionHead"}])
-    assert told["epsilon"] == privacy.claim(plan("dp"), [line(0)], [])["epsilon"]
+def test_a_setup_that_asks_nothing_costs_nothing() -> None:
+    claim = privacy.claim(plan("moon(head=4)+dp"), [line(0)], [setup("ProjectionHead")])
+    assert claim["epsilon"] == privacy.claim(plan("dp"), [line(0)], [])["epsilon"]
 
 
 def test_without_the_library_the_run_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    told = privacy.claim(plan("dp"), [line(0)], [])
-    assert told["epsilon"] is None
-    assert told["statement"] == ("no figure: dp-accounting is not installed; pip install 'fedskew[privacy]' brings it")
+    claim = privacy.claim(plan("dp"), [line(0)], [])
+    assert claim["epsilon"] is None
+    assert claim["statement"] == ("no figure: dp-accounting is not installed; run: pip install 'fedskew[privacy]'")
 
 
 def test_channels_are_what_updates_have_beside_weights() -> None:

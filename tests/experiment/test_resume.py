@@ -1,4 +1,4 @@
-"""A run goes on as it was begun, by one process, from files that are whole; or it is left alone with a sentence."""
+"""A run is resumed as it started, by one process, from complete files; otherwise it is refused and left unchanged."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ import pytest
 import torch
 
 import fedskew
-from fedskew import atomic_io, experiment, record, run_folder, run_lock, sweep
-from fedskew.errors import UserError
+from fedskew.cli import main
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError
+from fedskew.experiment import run as experiment
+from fedskew.experiment import run_metadata
 from fedskew.methods import registry
 from fedskew.models import weights
-from fedskew.work import checkpoint
-from fedskew.work.checkpoint import MANIFEST
+from fedskew.record import reader, run_dir, run_lock, schema, writer
+from fedskew.runtime import checkpoint
+from fedskew.runtime.checkpoint import MANIFEST
 from tests.contract import harness
 
 ROUNDS = 4
@@ -36,7 +40,7 @@ class Killed(BaseException):
     """As far as files go, the same as SIGKILL."""
 
 
-def half(folder: Path, method: str = "scaffold", at: int = 1, **options: Any) -> None:
+def half(folder: Path, method: str = "scaffold", at: int = 2, **options: Any) -> None:
     """A run that was killed in the middle."""
 
     def stop(line: dict[str, Any]) -> None:
@@ -45,11 +49,11 @@ def half(folder: Path, method: str = "scaffold", at: int = 1, **options: Any) ->
 
     with pytest.raises(Killed):
         wanted = harness.config(method, rounds=ROUNDS, **options)
-        experiment.run(wanted, folder, given=harness.given(), progress=stop)
+        experiment.run(wanted, folder, inputs=harness.inputs(), callbacks=[harness.each_round(stop)])
 
 
 def resumed(folder: Path, **now: Any) -> str:
-    return experiment.resume(folder, given=harness.given(), **now).end["weights_sha256"]
+    return experiment.resume(folder, inputs=harness.inputs(), **now).end["weights_sha256"]
 
 
 def whole(method: str = "scaffold", rounds: int = ROUNDS) -> str:
@@ -65,7 +69,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_of_two_processes_that_resume_at_once_one_is_refused(tmp_path: Path) -> None:
-    words = ["--clients", "6", "--model", "tiny", "--engine", "inline", "--rounds", "40", "--epochs", "1"]
+    words = ["--clients", "6", "--model", "tiny", "--engine", "inline", "--rounds", "40", "--local-epochs", "1"]
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "fedskew", *arguments]
@@ -84,7 +88,7 @@ def test_of_two_processes_that_resume_at_once_one_is_refused(tmp_path: Path) -> 
     (won, _, winner), (lost, sentence, _) = ended
     assert (won, lost) == (0, 2), ended
     assert sentence.startswith(f"Error: process {winner} is writing into 'run'")
-    ends = [record.read(tmp_path / name).end for name in ("run", "whole")]
+    ends = [reader.read(tmp_path / name).end for name in ("run", "whole")]
     assert ends[0] is not None and ends[1] is not None and ends[0]["weights_sha256"] == ends[1]["weights_sha256"]
 
 
@@ -94,8 +98,8 @@ def locked(folder: Path) -> Iterator[int]:
     code = f"""
 import time
 from pathlib import Path
-from fedskew import run_lock
-with run_lock.held(Path({str(folder)!r})):
+from fedskew.record import run_lock
+with run_lock.locked(Path({str(folder)!r})):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -119,12 +123,16 @@ def test_every_command_that_trains_leaves_a_locked_folder_alone(tmp_path: Path) 
         ):
             with pytest.raises(UserError, match=busy):
                 attempt()
+        (folder / "config.toml").rename(tmp_path / "moved")  # as in the instant in which the other process replaces it
+        with pytest.raises(UserError, match=busy):
+            resumed(folder)
+        (tmp_path / "moved").rename(folder / "config.toml")
     with locked(tmp_path) as process:
         busy = f"process {process} is writing into"
         with pytest.raises(UserError, match=busy):
             fedskew.compare(["fedavg"], out=tmp_path, resume=True, **options)
         with pytest.raises(UserError, match=busy):
-            sweep.run(["fedavg"], grid=["lr=0.1"], out=tmp_path, **options)
+            fedskew.sweep(["fedavg"], grid=["lr=0.1"], out=tmp_path, **options)
     assert files(tmp_path) == before
     assert resumed(folder) == whole("fedavg")
 
@@ -133,8 +141,10 @@ def test_workers_of_a_killed_process_do_not_hold_its_lock(tmp_path: Path) -> Non
     code = f"""
 import os, time
 from pathlib import Path
-from fedskew import run_lock
-with run_lock.held(Path({str(tmp_path)!r})):
+from fedskew.record import run_lock
+from fedskew.record.schema import HeaderLine
+from fedskew.record.writer import LineWriter
+with run_lock.locked(Path({str(tmp_path)!r})):
     if os.fork() == 0:
         time.sleep(60)
     print("held", flush=True)
@@ -142,19 +152,19 @@ with run_lock.held(Path({str(tmp_path)!r})):
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True) as p:
         assert p.stdout is not None and p.stdout.readline() == "held\n"
-        assert run_lock.is_held(tmp_path)
+        assert run_lock.is_locked(tmp_path)
         os.kill(p.pid, signal.SIGKILL)  # its child sleeps on
         p.wait()
         until = time.monotonic() + 20
-        while run_lock.is_held(tmp_path) and time.monotonic() < until:  # the child may not have begun yet
+        while run_lock.is_locked(tmp_path) and time.monotonic() < until:  # the child may not have started yet
             time.sleep(0.05)
-        assert run_lock.is_held(tmp_path) is False
-        with run_lock.held(tmp_path):
+        assert run_lock.is_locked(tmp_path) is False
+        with run_lock.locked(tmp_path):
             pass
         os.killpg(p.pid, signal.SIGKILL)
 
 
-# ---- as it was begun ------------------------------------------------------------------------------------------------
+# ---- as it started --------------------------------------------------------------------------------------------------
 
 
 def edit(folder: Path, key: str, value: str) -> None:
@@ -172,18 +182,18 @@ def edit(folder: Path, key: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("local.lr", "0.06"), ("local.batch", "17"), ("local.momentum", "0.8"), ("local.epochs", "3"), ("seed", "1"),
-        ("local.weight_decay", "1e-4"), ("method", '"fedavg"'), ("per_round", "2"), ("engine.precision", '"bf16"'),
-        ("engine.drop", "0.1"), ("partition.alpha", "0.4"), ("evaluate.every", "2"), ("rounds", "9"), ("rounds", "2"),
-        ("checkpoint.every", "0"), ("engine.device", '"meta"'),
+        ("local.lr", "0.06"), ("local.batch_size", "17"), ("local.momentum", "0.8"), ("local.epochs", "3"),
+        ("seed", "1"), ("local.weight_decay", "1e-4"), ("method", '"fedavg"'), ("clients_per_round", "2"),
+        ("engine.precision", '"bf16"'), ("engine.drop", "0.1"), ("partition.alpha", "0.4"), ("evaluate.every", "2"),
+        ("rounds", "9"), ("rounds", "2"), ("checkpoint.every", "0"), ("engine.device", '"meta"'),
     ],
 )  # fmt: skip
-def test_a_run_does_not_go_on_with_another_configuration(tmp_path: Path, key: str, value: str) -> None:
+def test_a_run_does_not_resume_with_another_configuration(tmp_path: Path, key: str, value: str) -> None:
     half(tmp_path / "run")
     edit(tmp_path / "run", key, value)
     before = files(tmp_path / "run")
     with pytest.raises(
-        UserError, match=rf"config\.toml' has {re.escape(key)} = .*, but the run was begun with"
+        UserError, match=rf"config\.toml' has {re.escape(key)} = .*, but the run started with"
     ) as caught:
         resumed(tmp_path / "run")
     assert files(tmp_path / "run") == before
@@ -194,7 +204,7 @@ def test_a_run_does_not_go_on_with_another_configuration(tmp_path: Path, key: st
     ("key", "value"),
     [("engine.name", '"pool"'), ("engine.workers", "1"), ("engine.device", '"cpu:0"'), ("data.dir", '"x"')],
 )
-def test_who_computes_and_where_files_lie_may_change(tmp_path: Path, key: str, value: str) -> None:
+def test_engine_and_paths_may_change(tmp_path: Path, key: str, value: str) -> None:
     half(tmp_path / "run")
     edit(tmp_path / "run", key, value)
     assert resumed(tmp_path / "run") == whole()
@@ -202,7 +212,7 @@ def test_who_computes_and_where_files_lie_may_change(tmp_path: Path, key: str, v
 
 def test_an_empty_or_changed_configuration_without_a_record_is_refused(tmp_path: Path) -> None:
     half(tmp_path / "run")
-    (tmp_path / "run" / record.NAME).unlink()
+    (tmp_path / "run" / reader.NAME).unlink()
     for name in (tmp_path / "run" / "checkpoint").iterdir():
         name.unlink()
     text = (tmp_path / "run" / "config.toml").read_text()
@@ -226,9 +236,7 @@ def test_rounds_that_were_added_stay_added_whenever_the_process_is_killed(
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
-    for number, (place, name) in enumerate(
-        ((run_folder, "keep"), (record.Writer, "sync"), (experiment.recording.evidence, "line"))
-    ):
+    for number, (place, name) in enumerate(((run_dir, "keep"), (writer.LineWriter, "sync"), (run_metadata, "line"))):
         folder = tmp_path / str(number)
         harness.finish(harness.config("scaffold", rounds=ROUNDS), out=folder)
         with monkeypatch.context() as patch:
@@ -242,38 +250,38 @@ def test_rounds_that_were_added_stay_added_whenever_the_process_is_killed(
 
 
 def lines(folder: Path) -> list[bytes]:
-    return (folder / record.NAME).read_bytes().splitlines(keepends=True)
+    return (folder / reader.NAME).read_bytes().splitlines(keepends=True)
 
 
 def test_a_record_with_a_damaged_line_is_not_continued(tmp_path: Path) -> None:
     half(tmp_path / "run")
     header, first, second, *_ = lines(tmp_path / "run")
     for changed in (
-        first.replace(b'"round":0', b'"round":7'),  # the checksum no longer fits
+        first.replace(b'"round":1', b'"round":7'),  # the checksum no longer fits
         first.replace(b'"steps"', b'"stepx"'),
         b"x" * (len(first) - 1) + b"\n",
     ):
-        (tmp_path / "run" / record.NAME).write_bytes(header + changed + second)
+        (tmp_path / "run" / reader.NAME).write_bytes(header + changed + second)
         before = files(tmp_path / "run")
-        with pytest.raises(UserError, match="is malformed at line 2; read up to there; it cannot be continued"):
+        with pytest.raises(UserError, match="is malformed at line 2; read up to there, so it cannot be continued"):
             resumed(tmp_path / "run")
         assert files(tmp_path / "run") == before
 
 
 def test_a_record_with_a_gap_is_not_continued(tmp_path: Path) -> None:
-    half(tmp_path / "run", at=2)
+    half(tmp_path / "run", at=3)
     header, first, _, third, *_ = lines(tmp_path / "run")
     padding = atomic_io.seal(json.dumps({"kind": "remark", "text": "x"})) + b"\n"
     content = header + first + third
-    (tmp_path / "run" / record.NAME).write_bytes(content)
+    (tmp_path / "run" / reader.NAME).write_bytes(content)
     manifest = tmp_path / "run" / "checkpoint" / MANIFEST
     body = atomic_io.unseal(manifest.read_bytes())
     assert body is not None
     manifest.write_bytes(atomic_io.seal(json.dumps(json.loads(body) | {"record_bytes": len(content)})))
-    with pytest.raises(UserError, match="has rounds 1, 3 of the 3 that were made"):
+    with pytest.raises(UserError, match="has rounds 1, 3 of 3"):
         resumed(tmp_path / "run")
-    (tmp_path / "run" / record.NAME).write_bytes(content + padding)
-    with pytest.raises(UserError, match="has rounds 1, 3 of the 3 that were made"):
+    (tmp_path / "run" / reader.NAME).write_bytes(content + padding)
+    with pytest.raises(UserError, match="has rounds 1, 3 of 3"):
         resumed(tmp_path / "run")
 
 
@@ -324,7 +332,7 @@ def test_names_are_on_the_disk_before_anything_is_removed(tmp_path: Path, monkey
 
 def test_the_final_weights_are_read_only_if_they_are_as_written(tmp_path: Path) -> None:
     harness.finish(harness.config(rounds=1), out=tmp_path / "run")
-    path = tmp_path / "run" / run_folder.WEIGHTS
+    path = tmp_path / "run" / run_dir.WEIGHTS
     content = path.read_bytes()
     assert weights.read(tmp_path / "run").tensors
     for at in range(8, len(content), 997):
@@ -345,7 +353,7 @@ def test_a_folder_removed_during_preparation_ends_the_run(tmp_path: Path) -> Non
     module = torch.nn.Sequential(Removing(), torch.nn.Linear(64, 10))
     with pytest.raises(UserError, match="was removed while the run was being prepared"):
         experiment.run(
-            harness.config(), tmp_path / "run", given=experiment.Given(source=harness.digits(), module=module)
+            harness.config(), tmp_path / "run", inputs=experiment.RunInputs(source=harness.digits(), module=module)
         )
     assert not (tmp_path / "run").exists()
 
@@ -353,7 +361,7 @@ def test_a_folder_removed_during_preparation_ends_the_run(tmp_path: Path) -> Non
 def test_rounds_typed_as_advised_are_taken(tmp_path: Path) -> None:
     harness.finish(harness.config("scaffold", rounds=ROUNDS), out=tmp_path / "run")
     edit(tmp_path / "run", "rounds", "6")
-    with pytest.raises(UserError, match=r"type: fedskew resume .* --rounds 6"):
+    with pytest.raises(UserError, match=r"Type 'fedskew resume .* --rounds 6'"):
         resumed(tmp_path / "run")
     assert resumed(tmp_path / "run", rounds=6) == whole(rounds=6)
 
@@ -365,7 +373,7 @@ def test_rounds_may_be_added_before_the_first_checkpoint(tmp_path: Path, monkeyp
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment.recording.evidence, "line", killed)
+        patch.setattr(run_metadata, "line", killed)
         with pytest.raises(Killed):
             resumed(tmp_path / "run", rounds=6)
     assert resumed(tmp_path / "run") == whole(rounds=6)
@@ -384,7 +392,7 @@ def test_a_file_system_that_cannot_sync_folders_holds_runs(tmp_path: Path, monke
     assert resumed(tmp_path / "run") == whole()
 
 
-def test_a_comparison_goes_on_past_runs_that_left_no_checkpoint(tmp_path: Path) -> None:
+def test_a_comparison_resumes_past_runs_without_a_checkpoint(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "data": harness.digits(),
         "rounds": 2,
@@ -399,7 +407,7 @@ def test_a_comparison_goes_on_past_runs_that_left_no_checkpoint(tmp_path: Path) 
     assert [row["best"] for row in again.table()] == [row["best"] for row in done.table()]
 
 
-def test_extensions_leave_no_file_behind_that_nobody_names(tmp_path: Path) -> None:
+def test_extensions_leave_no_unnamed_file_behind(tmp_path: Path) -> None:
     harness.finish(harness.config("scaffold", rounds=2), out=tmp_path / "run")
     resumed(tmp_path / "run", rounds=3)
     folder = tmp_path / "run" / "checkpoint"
@@ -409,16 +417,30 @@ def test_extensions_leave_no_file_behind_that_nobody_names(tmp_path: Path) -> No
 
 def test_a_checkpoint_of_an_earlier_version_is_not_called_damaged(tmp_path: Path) -> None:
     half(tmp_path / "run")
-    folder = tmp_path / "run" / "checkpoint"
-    for path in checkpoint.manifests(folder)[1:]:
-        path.unlink()
-    earlier = {"state": "state-1.safetensors", "keeps": {}, "serial": 1, "record_bytes": 3, "notes": {"seconds": 1.0}}
-    (folder / MANIFEST).write_text(json.dumps(earlier))
-    with pytest.raises(UserError, match="is of an earlier version of fedskew; finish the run with that one"):
+    for path in checkpoint.manifests(tmp_path / "run" / "checkpoint"):
+        body = atomic_io.unseal(path.read_bytes()) or b""
+        path.write_bytes(atomic_io.seal(body.replace(b'"client_states"', b'"keeps"').decode()))
+    with pytest.raises(UserError, match=r"is of an earlier version of fedskew\. Finish the run with that version"):
         resumed(tmp_path / "run")
 
 
-def test_a_method_handed_over_may_be_given_more_rounds(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_is_refused_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half(tmp_path / "run")
+    path = tmp_path / "run" / reader.NAME
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    header = atomic_io.unseal(first.rstrip()) or b""
+    older = atomic_io.seal(header.replace(b'"schema":3', b'"schema":2').decode()) + b"\n"
+    path.write_bytes(b"".join([older, *rest]))
+    for command in ("resume", "verify", "report"):
+        with pytest.raises(SystemExit, match="2"):
+            main([command, str(tmp_path / "run")])
+        shown = capsys.readouterr().err
+        assert "has schema 2, but this version of fedskew reads schema 3." in shown and shown.count("\n") == 1
+
+
+def test_a_method_object_may_get_more_rounds(tmp_path: Path) -> None:
     method = replace(registry.build("fedavg"), expression="mine")
     options: dict[str, Any] = {"data": harness.digits(), "clients": 4, "partition": "iid", "engine": "inline"}
     fedskew.run(method, model="tiny", rounds=2, out=tmp_path / "run", **options)
@@ -428,6 +450,6 @@ def test_a_method_handed_over_may_be_given_more_rounds(tmp_path: Path) -> None:
 
 
 def test_a_folder_may_be_called_nan(tmp_path: Path) -> None:
-    path = tmp_path / record.NAME
-    record.Writer.create(path, {"command": ["nan", "inf"], "versions": {}}).close()
-    assert record.read(path).header["command"] == ["nan", "inf"]
+    path = tmp_path / reader.NAME
+    writer.LineWriter.create(path, schema.HeaderLine(command=["nan", "inf"], versions={})).close()
+    assert reader.read(path).header["command"] == ["nan", "inf"]

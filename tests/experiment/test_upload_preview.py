@@ -8,42 +8,42 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fedskew import codec
 from fedskew.cli import main
+from fedskew.core import codec
+from fedskew.core.types import Broadcast, ClientState, Update
 from fedskew.engines.inline import Inline
-from fedskew.leaving import Leaf, dry_run, leaves
+from fedskew.experiment.upload_preview import Leaf, dry_run, leaves
 from fedskew.methods import registry
-from fedskew.types import Broadcast, Keep, Update
-from fedskew.work.client import visit
-from fedskew.work.site import Site
-from fedskew.work.store import Store
+from fedskew.runtime.client import visit
+from fedskew.runtime.context import RunContext
+from fedskew.runtime.store import Store
 from tests.contract import harness
 from tests.contract.methods import SMALL
 
 FEW = ["fedavg", "fpl", "fednoro", "fedconcat"]
-OTHERS = [name for name in registry.known() if name not in FEW]
+OTHERS = [name for name in registry.known() if name not in FEW and not registry.build(name).pooled]
 
 
 class Tapped(Inline):
     """Notes the bytes of every update on their way."""
 
-    def __init__(self, site: Site, store: Store) -> None:
-        super().__init__(site, store)
+    def __init__(self, context: RunContext, store: Store) -> None:
+        super().__init__(context, store)
         self.bytes: list[tuple[int, int, bytes]] = []
 
-    def visit(self, site: Site, sent: Broadcast, keep: Keep) -> tuple[Update, Keep]:
-        update, keep = visit(site, sent, keep)
+    def visit(self, context: RunContext, sent: Broadcast, client_state: ClientState) -> tuple[Update, ClientState]:
+        update, client_state = visit(context, sent, client_state)
         self.bytes.append((sent.turn, sent.client, codec.to_bytes(update)))
-        return codec.from_bytes(self.bytes[-1][2]), keep
+        return codec.from_bytes(self.bytes[-1][2]), client_state
 
 
 @pytest.mark.parametrize("name", [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_the_list_equals_what_a_real_run_sends_tensor_for_tensor(name: str) -> None:
     config = harness.config(SMALL.get(name, name))
-    site, state = harness.site_of(config)
-    tapped = Tapped(site, Store())
-    harness.final_state(site, state, tapped)
-    said = {(turn.number, turn.client): turn for turn in dry_run(config, harness.given())}
+    context, state = harness.site_of(config)
+    tapped = Tapped(context, Store())
+    harness.final_state(context, state, tapped)
+    said = {(turn.number, turn.client): turn for turn in dry_run(config, harness.inputs())}
     sent = {(turn, client): codec.from_bytes(data) for turn, client, data in tapped.bytes}
     assert sent
     for at, update in sent.items():
@@ -83,4 +83,4 @@ def test_the_command_lists_tensors_and_their_sizes() -> None:
 
 def test_a_site_that_is_not_there_is_one_sentence() -> None:
     said = command("fedavg", "--site", "3")
-    assert said.exit_code == 2 and "--site is 3, and sites are 0..2" in said.output
+    assert said.exit_code == 2 and "--site is 3. Give a number from 0 to 2." in said.output

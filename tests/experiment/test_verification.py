@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import fedskew
-from fedskew import atomic_io, codec, record
-from fedskew.errors import UserError
-from fedskew.work import checkpoint
+from fedskew.core import atomic_io, codec
+from fedskew.core.errors import UserError
+from fedskew.record import reader
+from fedskew.runtime import checkpoint
 from tests.commands import fedskew as call
 
-OPTIONS: dict[str, Any] = {"clients": 5, "rounds": 4, "epochs": 1, "model": "tiny", "engine": "inline"}
+OPTIONS: dict[str, Any] = {"clients": 5, "rounds": 4, "local_epochs": 1, "model": "tiny", "engine": "inline"}
 
 
 def trained(folder: Path, method: str = "scaffold", keep: int = 1, **options: Any) -> Path:
@@ -73,18 +74,18 @@ def test_a_changed_state_is_named_by_its_round_and_tensor(tmp_path: Path, keep: 
 def test_a_changed_memory_is_named_by_its_client(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run")
     manifest = checkpoint.read(folder / "checkpoint" / "manifest-3.json")
-    path = folder / "checkpoint" / manifest.keeps["2"]
-    held = codec.load(path)
-    (part,) = held["keep"].memory
-    changed = {name: t + 1 for name, t in held["keep"].memory[part].items()}
-    codec.save({"client": 2, "keep": replace(held["keep"], memory={part: changed})}, path)
+    path = folder / "checkpoint" / manifest.client_states["2"]
+    stored = codec.load(path)
+    (part,) = stored["state"].memory
+    changed = {name: t + 1 for name, t in stored["state"].memory[part].items()}
+    codec.save({"client": 2, "state": replace(stored["state"], memory={part: changed})}, path)
     found = fedskew.verify(folder)
     assert found.difference is not None and "in the stored memory of client 2" in found.difference
 
 
 def test_a_changed_number_is_named(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", "fedavg", keep=0)
-    path = folder / record.NAME
+    path = folder / reader.NAME
     lines = path.read_bytes().splitlines(keepends=True)
     line = json.loads(lines[2])
     del line["crc32"]
@@ -95,16 +96,16 @@ def test_a_changed_number_is_named(tmp_path: Path) -> None:
     assert found.difference.startswith("round 2: 'test_loss' is 0.125 in the record, and")
 
 
-def test_what_cannot_be_verified_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_verified_is_refused(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", "fedavg", keep=0)
-    for rounds, match in (("0-2", "cannot be verified"), ("3-9", "the run has 4"), ("x", "give a round or a range")):
+    for rounds, match in (("0-2", "cannot be verified"), ("3-9", "the run has 4"), ("x", "no round or range")):
         done = call("verify", str(folder), "--rounds", rounds)
         assert done.exit_code == 2 and match in done.output
     with pytest.raises(UserError, match="is not a run folder"):
         fedskew.verify(tmp_path)
-    content = (folder / record.NAME).read_bytes().splitlines(keepends=True)
-    (folder / record.NAME).write_bytes(b"".join(content[:-1]))
-    with pytest.raises(UserError, match="has not ended; type: fedskew resume"):
+    content = (folder / reader.NAME).read_bytes().splitlines(keepends=True)
+    (folder / reader.NAME).write_bytes(b"".join(content[:-1]))
+    with pytest.raises(UserError, match=r"has not ended\. Type: fedskew resume"):
         fedskew.verify(folder)
 
 
@@ -119,7 +120,7 @@ def resealed(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
     line = json.loads(lines[0])
     line.pop("crc32")
     lines[0] = atomic_io.seal(json.dumps(change(line), separators=(",", ":")))
-    path.write_bytes(b"\n".join(lines) + (b"\n" if path.name == record.NAME else b""))
+    path.write_bytes(b"\n".join(lines) + (b"\n" if path.name == reader.NAME else b""))
 
 
 def test_what_was_left_out_or_added_is_named(tmp_path: Path) -> None:
@@ -134,23 +135,23 @@ def test_what_was_left_out_or_added_is_named(tmp_path: Path) -> None:
 
     resealed(
         folder / "checkpoint" / "manifest.json",
-        lambda m: m | {"keeps": {c: f for c, f in m["keeps"].items() if c != "0"}},
+        lambda m: m | {"client_states": {c: f for c, f in m["client_states"].items() if c != "0"}},
     )
-    assert "round 4: client 0 keeps something in only one" in difference()
-    resealed(folder / record.NAME, lambda header: header | {"card": "another"})
+    assert "round 4: client 0 has a memory in only one" in difference()
+    resealed(folder / reader.NAME, lambda header: header | {"card": "another"})
     assert difference().startswith("header: 'card' is another in the record")
     (folder / "weights.safetensors").unlink()
     assert difference() == "weights.safetensors is missing"
-    *lines, end = (folder / record.NAME).read_bytes().splitlines(keepends=True)
-    door = atomic_io.seal(json.dumps({"kind": "door", "round": 4, "part": "Detect"})) + b"\n"
-    (folder / record.NAME).write_bytes(b"".join([*lines, door, end]))
+    *lines, end = (folder / reader.NAME).read_bytes().splitlines(keepends=True)
+    setup_line = atomic_io.seal(json.dumps({"kind": "setup", "round": 4, "part": "Detect"})) + b"\n"
+    (folder / reader.NAME).write_bytes(b"".join([*lines, setup_line, end]))
     assert "is 4 in the record, and missing when computed again" in difference()
 
 
 def test_another_network_is_not_taken_for_a_false_record(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     fedskew.run("fedavg", out=tmp_path / "run", **(OPTIONS | {"model": module}))
-    with pytest.raises(UserError, match="the network is not that which the run"):
+    with pytest.raises(UserError, match="the network differs from the one the run"):
         fedskew.verify(tmp_path / "run")
     assert fedskew.verify(tmp_path / "run", model=module).difference is None
 

@@ -1,5 +1,32 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 
+if TYPE_CHECKING:
+    from tests.federation.transport.processes import Federation
+
 pytest.importorskip("flwr", reason="Flower is an extra: pip install fedskew[flower]")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody is far away in these tests."""
+    from fedskew.federation.transport import polling
+
+    monkeypatch.setattr(polling, "QUICK", 0.002)
+    yield
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """One for all: a test leaves it as it found it."""
+    from tests.federation.transport.processes import Federation
+
+    made = Federation(tmp_path_factory.mktemp("federation").resolve())
+    try:
+        yield made
+    finally:
+        made.close()

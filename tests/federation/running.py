@@ -12,7 +12,7 @@ from pathlib import Path
 from fedskew.federation import processes
 from tests.commands import succeed
 from tests.federation import made
-from tests.flower.processes import free_port
+from tests.federation.transport.processes import free_port
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Federation:
     address: str
 
     @property
-    def office(self) -> Path:
-        return self.folder / "office"
+    def coordinator(self) -> Path:
+        return self.folder / "coordinator"
 
     @property
     def members(self) -> list[Path]:
@@ -34,10 +34,10 @@ class Federation:
     def running(self) -> list[str]:
         """Commands of all processes that know of this folder."""
         found = []
-        for entry in Path("/proc").glob("[0-9]*"):
+        for setup in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if f"FLWR_HOME={self.folder}".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_text())
+                if f"FLWR_HOME={self.folder}".encode() in (setup / "environ").read_bytes():
+                    found.append((setup / "cmdline").read_text())
         return found
 
 
@@ -54,18 +54,18 @@ def together(command: str, folders: list[Path]) -> list[str]:
 def running(folder: Path, training: Sequence[str], **rules: object) -> Iterator[Federation]:
     """A coordinator and three sites that approved fedavg and are up, with other rules; all end at the end."""
     found = Federation(folder.resolve(), f"127.0.0.1:{free_port()}")
-    made.office(found.office, found.address)
-    path = found.office / "federation.toml"
+    made.coordinator(found.coordinator, found.address)
+    path = found.coordinator / "federation.toml"
     lines = [line.partition(" = ") for line in path.read_text().splitlines()]
     path.write_text("\n".join(f"{a}{b}{rules.get(a, c)}" for a, b, c in lines) + "\n")
     for name, member in zip(made.SITES, found.members, strict=True):
-        made.site(member, found.office, name)
+        made.site(member, found.coordinator, name)
         made.approve(member, "fedavg", *training)
-        succeed("federation", "admit", found.office, name, member / "key.pub")
+        succeed("federation", "admit", found.coordinator, name, member / "key.pub")
     try:
-        together("start", [found.office])
+        together("start", [found.coordinator])
         together("start", found.members)
         yield found
     finally:
-        for each in [*found.members, found.office]:
-            processes.end_everything(each)
+        for each in [*found.members, found.coordinator]:
+            processes.stop_all(each)

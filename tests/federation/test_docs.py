@@ -1,8 +1,9 @@
-"""The Flower project in docs/flower.md runs as it is printed."""
+"""The Flower project in docs/how-to/flower.md runs as it is printed."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +13,10 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from fedskew.flower.settings import rules
-from tests.flower.loopback import Loopback, node
+from fedskew.federation.rules import parse_rules
+from tests.federation.transport.loopback import Loopback, node
 
-PAGE = (Path(__file__).parents[2] / "docs" / "flower.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "flower.md").read_text()
 CONFIG = """
 method = "fedavg+prox"
 rounds = 2
@@ -61,14 +62,30 @@ def test_the_apps_that_projects_name_are_there() -> None:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-    from fedskew.flower import client, project, server
+    from fedskew.federation.coordinator import server_app as server
+    from fedskew.federation.site import client_app as client
+    from fedskew.federation.transport import project
 
     assert isinstance(client.app, ClientApp) and isinstance(server.app, ServerApp)
-    for line in ('serverapp = "fedskew.flower.server:app"', 'clientapp = "fedskew.flower.client:app"'):
+    for line in (
+        'serverapp = "fedskew.federation.coordinator.server_app:app"',
+        'clientapp = "fedskew.federation.site.client_app:app"',
+    ):
         assert line in PAGE and line in project.text()
 
 
 def test_every_key_is_on_the_page() -> None:
     keys = re.findall(r"^\| `([a-z-]+)`(?:, `([a-z-]+)`)?", PAGE.split("| node config")[0], re.MULTILINE)
     named = {key for pair in keys for key in pair if key} - {"config", "out"}
-    assert {key.replace("-", "_") for key in named} == set(vars(rules({})))
+    assert {key.replace("-", "_") for key in named} == set(vars(parse_rules({})))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_script_of_the_page_trains_three_sites(tmp_path: Path) -> None:
+    """With real processes, from `init` to a report; a busy machine must not fail it."""
+    script = Path(__file__).parents[2] / "scripts" / "federation_end_to_end.py"
+    words = [sys.executable, str(script), str(tmp_path / "here"), "--method", "fedavg", "--rounds", "2"]
+    said = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    report = Path(said.splitlines()[-1].removeprefix("The report: "))
+    assert report.name == "report.html" and "fedavg" in report.read_text()

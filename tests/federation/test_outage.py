@@ -11,34 +11,34 @@ from pathlib import Path
 
 import pytest
 
-from fedskew import record
 from fedskew.federation import processes
+from fedskew.record import reader
 from tests.commands import fedskew
 from tests.federation.running import running
-from tests.flower.processes import rounds, server_process, wait_for
+from tests.federation.transport.processes import rounds, server_process, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 DEADLINE = 15
-TRAINING = ("--rounds", "8", "--batch", "8", "--lr", "0.1")
+TRAINING = ("--rounds", "8", "--batch-size", "8", "--lr", "0.1")
 
 
 def kill(folder: Path) -> None:
     """All processes of a site at once, as a power cut would."""
-    for members in processes.living(folder).values():
+    for members in processes.running(folder).values():
         for each in members:
             os.kill(each.pid, signal.SIGKILL)
 
 
 def comes_back(folder: Path) -> bool:
-    """Flower lets nobody have the place of a node that it believes to be there, for up to a minute."""
+    """Flower gives away the place of a lost node only after up to a minute."""
     return fedskew("federation", "start", folder).exit_code == 0
 
 
 def test_a_dead_site_costs_one_deadline_and_then_nothing(tmp_path: Path) -> None:
     with running(tmp_path, TRAINING, deadline=DEADLINE) as federation:
-        out = federation.office / "runs" / "fedavg-seed0"
-        words = ["federation", "run", str(federation.office), "fedavg", *TRAINING]
+        out = federation.coordinator / "runs" / "fedavg-seed0"
+        words = ["federation", "run", str(federation.coordinator), "fedavg", *TRAINING]
         run = subprocess.Popen([sys.executable, "-m", "fedskew", *words], stderr=subprocess.PIPE, text=True)
         wait_for(lambda: rounds(out) >= 2, look=0.02)
         kill(federation.member("east"))
@@ -49,7 +49,7 @@ def test_a_dead_site_costs_one_deadline_and_then_nothing(tmp_path: Path) -> None
         os.kill(server, signal.SIGCONT)
         shown = run.communicate()[1]
         assert run.returncode == 0, shown
-    lines = record.read(out).rounds
+    lines = reader.read(out).rounds
     seconds = [round(line["seconds"], 2) for line in lines]
     print(f"seconds of the rounds: {seconds}, deadline {DEADLINE}")
     lost = [line.get("lost", {}) for line in lines]
@@ -62,4 +62,4 @@ def test_a_dead_site_costs_one_deadline_and_then_nothing(tmp_path: Path) -> None
     assert "lost: east (no reply within" in shown
     page = (out / "report.html").read_text()
     assert re.search(r">east<.*round 3: no reply within .*; rounds 4 to [56]: no reply yet to an earlier request", page)
-    assert re.search(r"scores are those on the test data of north, south, who scored every evaluated round", page)
+    assert re.search(r"scores use the test data of north, south, which scored every evaluated round", page)

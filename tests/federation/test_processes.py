@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 from fedskew.federation import processes
 
 KEEPER = """
@@ -25,7 +25,7 @@ from fedskew.federation.processes import Command
 
 processes.PAUSE = 0.1
 sleeper = Command("sleeper", ("sh", "-c", "sleep 1000 & echo begun; wait"))
-processes.keep(Path(sys.argv[1]), [sleeper], lambda keeper: None, lambda: None)
+processes.supervise(Path(sys.argv[1]), [sleeper], lambda supervisor: None, lambda: None)
 """
 
 
@@ -39,60 +39,60 @@ def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
 
 
 def kept(folder: Path) -> subprocess.Popen[bytes]:
-    """A keeper with a shell that has a child, both up when this returns."""
-    keeper = subprocess.Popen([sys.executable, "-c", KEEPER, str(folder)])
-    wait_for(lambda: processes.is_up(folder) and len(processes.living(folder).get("sleeper", [])) == 2)
-    return keeper
+    """A supervisor with a shell that has a child, both up when this returns."""
+    supervisor = subprocess.Popen([sys.executable, "-c", KEEPER, str(folder)])
+    wait_for(lambda: processes.is_up(folder) and len(processes.running(folder).get("sleeper", [])) == 2)
+    return supervisor
 
 
-def test_a_keeper_that_is_asked_to_end_takes_everything_along(tmp_path: Path) -> None:
-    keeper = kept(tmp_path)
-    began = {each.pid for each in processes.living(tmp_path)["sleeper"]}
-    assert processes.end_everything(tmp_path) == ["keeper", "sleeper"]
-    assert keeper.wait(30) == 0
-    assert not {each.pid for each in processes._running()} & began
-    assert not processes.living(tmp_path) and not processes.is_up(tmp_path)
+def test_a_supervisor_that_is_asked_to_end_takes_everything_along(tmp_path: Path) -> None:
+    supervisor = kept(tmp_path)
+    began = {each.pid for each in processes.running(tmp_path)["sleeper"]}
+    assert processes.stop_all(tmp_path) == ["sleeper", "supervisor"]
+    assert supervisor.wait(30) == 0
+    assert not {each.pid for each in processes._all_processes()} & began
+    assert not processes.running(tmp_path) and not processes.is_up(tmp_path)
     assert (tmp_path / "logs" / "sleeper.log").read_text() == "begun\n"
 
 
-def test_what_ends_is_begun_again_without_what_it_left_behind(tmp_path: Path) -> None:
+def test_a_process_that_ends_restarts_without_its_leftovers(tmp_path: Path) -> None:
     """The shell is killed, and its child goes on without it; afterwards there are two others."""
-    keeper = kept(tmp_path)
-    before = {each.pid for each in processes.living(tmp_path)["sleeper"]}
+    supervisor = kept(tmp_path)
+    before = {each.pid for each in processes.running(tmp_path)["sleeper"]}
     shell = json.loads((tmp_path / "processes" / "sleeper.json").read_text())["pid"]
     os.kill(shell, signal.SIGKILL)
 
     def others() -> bool:
-        now = {each.pid for each in processes.living(tmp_path).get("sleeper", [])}
+        now = {each.pid for each in processes.running(tmp_path).get("sleeper", [])}
         return len(now) == 2 and not now & before
 
     wait_for(others)
-    assert not {each.pid for each in processes._running()} & before
-    processes.end_everything(tmp_path)
-    keeper.wait(30)
+    assert not {each.pid for each in processes._all_processes()} & before
+    processes.stop_all(tmp_path)
+    supervisor.wait(30)
 
 
-def test_what_a_killed_keeper_left_is_found_and_ended(tmp_path: Path) -> None:
-    keeper = kept(tmp_path)
-    left = {each.pid for each in processes.living(tmp_path)["sleeper"]}
-    keeper.kill()
-    keeper.wait(30)
+def test_what_a_killed_supervisor_left_is_found_and_ended(tmp_path: Path) -> None:
+    supervisor = kept(tmp_path)
+    left = {each.pid for each in processes.running(tmp_path)["sleeper"]}
+    supervisor.kill()
+    supervisor.wait(30)
     assert not processes.is_up(tmp_path) and (tmp_path / "processes" / "up").exists()
-    with pytest.raises(UserError, match=r"sleeper of '.*' still run; 'fedskew federation stop .*' ends them"):
-        processes.begin(tmp_path)
-    assert processes.end_everything(tmp_path) == ["sleeper"]
-    assert not {each.pid for each in processes._running()} & left
+    with pytest.raises(UserError, match=r"sleeper of '.*' still run. Type: fedskew federation stop .*"):
+        processes.start_in_background(tmp_path)
+    assert processes.stop_all(tmp_path) == ["sleeper"]
+    assert not {each.pid for each in processes._all_processes()} & left
 
 
 def test_starting_twice_is_one_sentence(tmp_path: Path) -> None:
-    keeper = kept(tmp_path)
-    with pytest.raises(UserError, match="is started already"):
-        processes.begin(tmp_path)
-    with pytest.raises(UserError, match="is started already"):
-        processes.keep(tmp_path, [], lambda keeper: None, lambda: None)
-    assert len(processes.living(tmp_path)["sleeper"]) == 2
-    processes.end_everything(tmp_path)
-    keeper.wait(30)
+    supervisor = kept(tmp_path)
+    with pytest.raises(UserError, match="is already started"):
+        processes.start_in_background(tmp_path)
+    with pytest.raises(UserError, match="is already started"):
+        processes.supervise(tmp_path, [], lambda supervisor: None, lambda: None)
+    assert len(processes.running(tmp_path)["sleeper"]) == 2
+    processes.stop_all(tmp_path)
+    supervisor.wait(30)
 
 
 @pytest.mark.parametrize("changed", [{"started": "1"}, {"boot": "another"}])
@@ -101,11 +101,11 @@ def test_a_pid_that_is_another_process_by_now_is_let_live(changed: dict[str, str
     innocent = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     try:
         (tmp_path / "processes").mkdir()
-        processes.Keeper(tmp_path).write("sleeper", innocent.pid)
-        assert [each.pid for each in processes.living(tmp_path)["sleeper"]] == [innocent.pid]
+        processes.Supervisor(tmp_path).write_pid("sleeper", innocent.pid)
+        assert [each.pid for each in processes.running(tmp_path)["sleeper"]] == [innocent.pid]
         path = tmp_path / "processes" / "sleeper.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-        assert processes.end_everything(tmp_path) == [] and innocent.poll() is None
+        assert processes.stop_all(tmp_path) == [] and innocent.poll() is None
     finally:
         innocent.kill()
         innocent.wait()
@@ -125,4 +125,4 @@ def test_flower_is_silent_unless_the_user_says_otherwise(tmp_path: Path, monkeyp
 def test_a_note_that_is_none_names_no_process(content: str, tmp_path: Path) -> None:
     note = tmp_path / "sleeper.json"
     note.write_text(content)
-    assert processes._noted(note) is None
+    assert processes._read_pid(note) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedskew import functional as L
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
 Rows = list[list[float]]
 
@@ -111,6 +112,7 @@ class Draw:
     mean: Tensor
 
 
+@functools.cache
 def draw(seed: int) -> Draw:
     dice, torch_dice = random.Random(seed), torch.Generator().manual_seed(seed)
     batch, classes, width, prototypes = dice.randint(1, 4), dice.randint(2, 6), dice.randint(1, 5), dice.randint(1, 6)
@@ -232,9 +234,9 @@ def plain_manifold(hs: Rows, y: list[int]) -> float:
         columns = []
         for j in range(width):
             values = [h[j] for h in members]
-            centre = sum(values) / m
-            deviation = math.sqrt(sum((v - centre) ** 2 for v in values) / (m - 1) + 1e-8)
-            columns.append([(v - centre) / deviation for v in values])
+            center = sum(values) / m
+            deviation = math.sqrt(sum((v - center) ** 2 for v in values) / (m - 1) + 1e-8)
+            columns.append([(v - center) / deviation for v in values])
         pairs = [
             sum(a * b for a, b in zip(columns[i], columns[j], strict=True)) ** 2
             for i in range(width)
@@ -407,7 +409,7 @@ def test_gradient_agrees_with_differences_of_plain_python(name: str) -> None:
         d = draw(seed)
         x = argument(name, d)
         if name in ON_FEATURES and x.shape[1] == 1:
-            continue  # cosine and standardisation of a single dimension are steps, not slopes
+            continue  # cosine and standardization of a single dimension are steps, not slopes
         grad = gradient(ours, x, d)
         rows = x.tolist()
         for i, row in enumerate(rows):
@@ -728,11 +730,11 @@ def test_teacher_gets_no_gradient() -> None:
 
 
 def test_unknown_words_are_named() -> None:
-    with pytest.raises(UserError, match=r"form='papr'.*did you mean 'paper'"):
+    with pytest.raises(UserError, match=r"form='papr'.*Did you mean 'paper'"):
         L.logit_suppression(Z, Y, COUNTS, form="papr")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"rule='mean_al'.*did you mean 'mean_all'"):
+    with pytest.raises(UserError, match=r"rule='mean_al'.*Did you mean 'mean_all'"):
         L.majority_labels(COUNTS, rule="mean_al")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"mode='sofd'.*did you mean 'soft'"):
+    with pytest.raises(UserError, match=r"mode='sofd'.*Did you mean 'soft'"):
         L.restricted_cross_entropy(Z, Y, COUNTS, mode="sofd")  # type: ignore[arg-type]
 
 
@@ -834,7 +836,7 @@ def test_golden_dimension() -> None:
     # distances (1, 2, 4) from the first point: 3 / (log 4 + log 2)
     points = torch.tensor([[0.0], [1.0], [2.0], [4.0]])
     assert L.lid(points, 3)[0].item() == pytest.approx(1.442695, abs=5e-6)
-    # there are but three others: 20 neighbours are 3, also in the numerator
+    # there are but three others: 20 neighbors are 3, also in the numerator
     assert torch.equal(L.lid(points, 20), L.lid(points, 3))
     # the two nearest, at 1 and 2: 2 / log 2
     assert L.lid(points, 2)[0].item() == pytest.approx(2 / math.log(2), abs=1e-5)
@@ -865,7 +867,7 @@ def test_dimension_of_equal_outputs_is_zero() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
-def test_dimension_needs_two_neighbours(n: int) -> None:
+def test_dimension_needs_two_neighbors(n: int) -> None:
     assert L.lid(torch.eye(3)[:n]).tolist() == [0] * n
 
 
@@ -886,7 +888,7 @@ def test_losses_of_samples_by_hand() -> None:
     # a sure network, right and wrong: log(e + 2) - 1 and log(e + 2)
     sure = L.sample_losses(torch.tensor([[99.0, 0.0, 0.0]] * 2), torch.tensor([0, 1]))
     assert sure.tolist() == pytest.approx([math.log(math.e + 2) - 1, math.log(math.e + 2)], rel=1e-6)
-    with pytest.raises(UserError, match="form='papr' is unknown; did you mean 'paper'"):
+    with pytest.raises(UserError, match=r"form='papr' is unknown\. Did you mean 'paper'"):
         L.sample_losses(z, y, "papr")  # type: ignore[arg-type]
 
 

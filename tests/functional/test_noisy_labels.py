@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedskew import functional as L
-from fedskew.errors import UserError
-from tests import test_functional
-from tests.test_functional import Draw, Ours, Plain, Rows, close, extremes, gradient, softmax
+from fedskew.core.errors import UserError
+from tests.functional import test_losses
+from tests.functional.test_losses import Draw, Ours, Plain, Rows, close, extremes, gradient, softmax
 
 Z = torch.tensor([[0.7, 0.2, 0.1]]).log()
 SECOND = torch.tensor([[0.5, 0.3, 0.2]]).log()
@@ -23,7 +23,7 @@ Y = torch.tensor([0])
 FIRST_ONLY = torch.tensor(1.0)
 
 
-draw = functools.cache(test_functional.draw)
+draw = functools.cache(test_losses.draw)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -86,7 +86,7 @@ def plain_prior_distillation(zs: Rows, teachers: Rows, counts: list[int], T: flo
     total = 0.0
     for z, zg in zip(zs, teachers, strict=True):
         p = plain_adjusted(z, counts, tau)
-        q = softmax({c: zg[c] for c in p}, T)  # renormalised over the present classes
+        q = softmax({c: zg[c] for c in p}, T)  # renormalized over the present classes
         total += sum(q[c] * math.log(q[c] / p[c]) for c in p)
     return total / len(zs)
 
@@ -258,6 +258,65 @@ def test_linear_ramp() -> None:
 def test_an_unknown_variant_is_refused() -> None:
     with pytest.raises(UserError, match="sharpened_nll: variant='printed' is unknown"):
         L.sharpened_nll(Z, SECOND, Y, FIRST_ONLY, "printed")  # type: ignore[arg-type]
+
+
+# Losses of the methods that learn labels --------------------------------------------------------------------------
+
+
+def test_symmetric_with_the_papers_logarithm_of_zero() -> None:
+    # 0.1 (-ln 0.7) + 4 (0.2 + 0.1)
+    assert L.symmetric_cross_entropy(Z, Y, 0.1, 1.0, -4.0).item() == pytest.approx(1.2356675)
+
+
+def test_generalized_cross_entropy_by_hand() -> None:
+    assert L.generalized_cross_entropy(Z, Y, 0.7).item() == pytest.approx((1 - 0.7**0.7) / 0.7)
+    assert L.generalized_cross_entropy(Z, Y, 1.0).item() == pytest.approx(0.3)
+    assert L.generalized_cross_entropy(Z, Y, 1e-5).item() == pytest.approx(-math.log(0.7), rel=1e-4)
+    # the derivative in z_y is -p_y^q (1 - p_y)
+    grad = gradient(lambda z: L.generalized_cross_entropy(z, Y, 0.7), Z)
+    assert grad[0, 0].item() == pytest.approx(-(0.7**0.7) * 0.3)
+
+
+def test_early_learning_by_hand() -> None:
+    t = torch.tensor([[0.5, 0.25, 0.25]])
+    assert L.early_learning(Z, t).item() == pytest.approx(math.log(1 - 0.425))  # 0.35 + 0.05 + 0.025
+    assert L.early_learning(Z, torch.zeros(1, 3)).item() == 0
+    # where prediction and target are sure, 1 - <p, t> stops at 1e-4
+    assert L.early_learning(torch.tensor([[99.0, 0.0]]), torch.tensor([[1.0, 0.0]])).item() == pytest.approx(
+        math.log(1e-4)
+    )
+    # the derivative in p is -t / (1 - <p, t>): the prediction is pulled to its target
+    grad = gradient(lambda z: L.early_learning(z, t), Z)
+    assert grad[0, 0].item() == pytest.approx(-0.7 * (0.5 - 0.425) / 0.575)
+
+
+def test_prior_divergence_by_hand() -> None:
+    z = torch.tensor([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1]]).log()  # whose mean is (0.7, 0.2, 0.1)
+    wanted = 0.5 * math.log(0.5 / 0.7) + 0.25 * math.log(0.25 / 0.2) + 0.25 * math.log(0.25 / 0.1)
+    assert L.prior_divergence(z, torch.tensor([2, 1, 1])).item() == pytest.approx(wanted)
+    assert L.prior_divergence(z, torch.tensor([3, 0, 0])).item() == pytest.approx(-math.log(0.7))  # 0 log 0 is 0
+    assert L.prior_divergence(z, torch.tensor([7, 2, 1])).item() == pytest.approx(0, abs=1e-7)
+
+
+def test_label_divergence_by_hand() -> None:
+    v = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    wanted = 0.7 * math.log(0.7 / 0.5) + 0.2 * math.log(0.2 / 0.25) + 0.1 * math.log(0.1 / 0.25)
+    assert L.label_divergence(Z, v).item() == pytest.approx(wanted)
+    assert L.label_divergence(Z, Z + 3).item() == pytest.approx(0, abs=1e-7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(extremes(vacant_targets=False))
+def test_losses_that_learn_labels_are_finite(d: Draw) -> None:
+    t = d.zg.softmax(-1)
+    losses = {
+        "gce": lambda z: L.generalized_cross_entropy(z, d.y),
+        "elr": lambda z: L.early_learning(z, t),
+        "prior": lambda z: L.prior_divergence(z, d.counts),
+        "label": lambda z: L.label_divergence(z, d.zg),
+    }
+    for name, loss in losses.items():
+        assert loss(d.z).isfinite() and gradient(loss, d.z).isfinite().all(), name
 
 
 # Finiteness and precision -------------------------------------------------------------------------------------------

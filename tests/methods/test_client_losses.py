@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 from fedskew.methods import registry
 from fedskew.parts.protocol import Term
 from fedskew.parts.terms.contrast import ModelContrast
@@ -72,8 +72,8 @@ def test_composition(expression: str) -> None:
         ),
         ("fedavg-ls+fedcal", "'fedavg-ls' and 'fedcal' both bring their own base"),  # edge 18
         ("fedrs+fedrs(alpha=0.7)", "both bring their own base"),
-        ("fedlmd+fedlmd-tf", "contains LMD twice"),
-        ("fedkd+fedkd(beta=2)", "contains KD twice"),
+        ("fedlmd+fedlmd-tf", "has the part LMD twice"),
+        ("fedkd+fedkd(beta=2)", "has the part KD twice"),
         ("fedlmd(teacher_from=2)+fedlmd(teacher_from=3)", "both have several stages"),
         ("fedlmd(beta=-1)", "beta is -1"),
         ("fedkd(tau=0)", "tau is 0"),

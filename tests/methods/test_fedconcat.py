@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 from torch import nn
 
-from fedskew import experiment, record, tree
-from fedskew.errors import UserError
-from fedskew.types import Tree
+from fedskew.core import tree
+from fedskew.core.errors import UserError
+from fedskew.core.types import Tree
+from fedskew.experiment import run as experiment
+from fedskew.record import reader
 from tests.contract import harness
 
 
 def run(method: str, **options: Any) -> experiment.Result:
-    return harness.finish(harness.config(method, per_round=4, **options))
+    return harness.finish(harness.config(method, clients_per_round=4, **options))
 
 
 def body(weights: Tree | None, j: int = 0) -> Tree:
@@ -42,18 +44,18 @@ def test_the_classifier_makes_a_few_steps_and_only_the_head_travels_up() -> None
     assert [line["steps"] for line in rest] == [3 * 4] * 2
     assert all(line["up"] < line["down"] / 3 for line in rest)
     assert not tree.equal(body(ended.weights, 0), body(ended.weights, 1))
-    (clustering, concatenation) = ended.doors
+    (clustering, concatenation) = ended.setups
     assert clustering["answers"] == 4 and sum(clustering["verdict"]["sizes"]) == 4
-    assert concatenation["round"] == 1 and concatenation["answers"] == 0
+    assert concatenation["round"] == 2 and concatenation["answers"] == 0
 
 
 def test_a_run_too_short_for_a_classifier_ends_without_a_single_model(tmp_path: Path) -> None:
     ended = harness.finish(harness.config("fedconcat(encoder_rounds=3)", rounds=2), out=tmp_path / "run")
     assert ended.weights is None and ended.best is None and ended.accuracy == []
     assert ended.end["weights_sha256"] is None
-    assert record.read(tmp_path / "run").end is not None
+    assert reader.read(tmp_path / "run").end is not None
     # and goes on to one
-    resumed = experiment.resume(tmp_path / "run", given=harness.given(), rounds=5)
+    resumed = experiment.resume(tmp_path / "run", inputs=harness.inputs(), rounds=5)
     straight = harness.finish(harness.config("fedconcat(encoder_rounds=3)", rounds=5))
     assert resumed.end["weights_sha256"] == straight.end["weights_sha256"] is not None
 
@@ -68,9 +70,9 @@ def test_differences_apply_to_every_stage() -> None:
 
 def test_a_module_without_a_name_is_refused_before_the_first_round() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Linear(8, 10))
-    given = experiment.Given(source=harness.digits(), module=module)
-    with pytest.raises(UserError, match="'fedconcat' builds another network out of yours and so needs it by name"):
-        experiment.run(harness.config("fedconcat"), given=given)
+    given = experiment.RunInputs(source=harness.digits(), module=module)
+    with pytest.raises(UserError, match="'fedconcat' builds another network from yours, so it needs a name"):
+        experiment.run(harness.config("fedconcat"), inputs=given)
 
 
 def test_more_clusters_than_clients_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,54 +10,63 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedskew import experiment, face, record
-from fedskew.config import RunConfig
+from fedskew import api
+from fedskew.config.schema import RunConfig
+from fedskew.core.errors import UserError
 from fedskew.data import sources
 from fedskew.engines.inline import Inline
-from fedskew.errors import UserError
+from fedskew.experiment import run as experiment
 from fedskew.methods import registry
 from fedskew.parts.servers.aggregate import Aggregate
 from fedskew.parts.servers.distance import DistanceAware
+from fedskew.record import reader
 from fedskew.report.detection import detect
-from fedskew.work import server
-from fedskew.work.loop import Done, Opened, rounds
-from fedskew.work.site import one_thread
+from fedskew.runtime import server
+from fedskew.runtime.context import one_thread
+from fedskew.runtime.loop import RoundDone, SetupDone, rounds
 from tests.contract import harness
+from tests.engines import wire
 
 NOISY = [2, 5, 6]
 RATES = [0.5 if client in NOISY else 0.0 for client in range(8)]
 
 
 def wanted(method: str = "fednoro(warmup=3)", noise: str = "symmetric", **options: Any) -> RunConfig:
-    settings = ["local.optimiser=adam", "model.args.hidden=[32]"]
+    settings = ["local.optimizer=adam", "model.args.hidden=[32]"]
     if noise != "none":
         settings += [f"noise.kind={noise}", "noise.who=explicit", f"noise.rates={RATES}"]
-    defaults = {"rounds": 5, "epochs": 3, "batch": 16, "lr": 0.005, "engine": "inline"}
-    return face.configure(
+    defaults = {"rounds": 5, "local_epochs": 3, "batch_size": 16, "lr": 0.005, "engine": "inline"}
+    return api.configure(
         method=method, partition="iid", clients=8, model="mlp", settings=settings, **(defaults | options)
     )
 
 
-def given() -> experiment.Given:
-    return experiment.Given(source=sources.load("digits"))
+def given() -> experiment.RunInputs:
+    return experiment.RunInputs(source=sources.load("digits"))
+
+
+@functools.cache
+def ended(method: str = "fednoro(warmup=3)", **options: Any) -> experiment.Result:
+    """What a run without a folder ends with."""
+    return experiment.run(wanted(method, **options), inputs=given())
 
 
 def detection(result: experiment.Result) -> dict[str, Any]:
-    verdict: dict[str, Any] = result.doors[-1]["verdict"]
+    verdict: dict[str, Any] = result.setups[-1]["verdict"]
     return verdict
 
 
 def test_noisy_clients_are_found_with_their_rates_and_confusions() -> None:
-    found = detection(experiment.run(wanted(noise="pairflip"), given=given()))
-    assert found["noisy"] == NOISY and found["judgement"]["verdict"] == "some" and found["reading"] == "noise"
+    found = detection(ended(noise="pairflip"))
+    assert found["noisy"] == NOISY and found["judgment"]["verdict"] == "some" and found["reading"] == "noise"
     for client, rate in enumerate(found["evidence"]["rate"]):
         assert rate == pytest.approx(RATES[client], abs=0.12)
     for client in NOISY:
         assert all((given - true) % 10 == 1 for given, true, _ in found["evidence"]["confusions"][client])
 
 
-def test_the_record_tells_how_much_each_client_counted_and_the_best_of_the_second_stage(tmp_path: Path) -> None:
-    result = experiment.run(wanted(rounds=6), tmp_path / "run", given=given())
+def test_the_record_has_client_weights_and_the_best_of_the_second_stage(tmp_path: Path) -> None:
+    result = experiment.run(wanted(rounds=6), tmp_path / "run", inputs=given())
     assert ["shares" in line for line in result.rounds] == [False] * 3 + [True] * 3
     counts = np.array(result.header["counts"]).sum(axis=1)
     for line in result.rounds[3:]:
@@ -64,25 +74,24 @@ def test_the_record_tells_how_much_each_client_counted_and_the_best_of_the_secon
         assert shares.sum() == pytest.approx(1)
         ratio = shares / counts
         assert ratio[NOISY].max() < ratio[0] and ratio[NOISY].min() == pytest.approx(ratio[0] / np.e)
-    influence = detect(record.read(tmp_path / "run")).influence
+    influence = detect(reader.read(tmp_path / "run")).influence
     assert influence[NOISY].max() < 1 < influence[0] == pytest.approx(np.delete(influence, NOISY))
     balanced = [line["balanced_accuracy"] for line in result.rounds]
     assert result.end["best_balanced_last_stage"] == max(balanced[3:])
-    assert "best_balanced_last_stage" not in experiment.run(wanted("fedla"), given=given()).end
+    assert "best_balanced_last_stage" not in ended("fedla").end
 
 
 def test_a_clean_federation_stays_fedla_to_the_bit() -> None:
-    ours = experiment.run(wanted(noise="none"), given=given())
-    assert detection(ours)["judgement"]["verdict"] != "some"
-    plain = experiment.run(wanted("fedla", noise="none"), given=given())
+    ours, plain = ended(noise="none"), ended("fedla", noise="none")
+    assert detection(ours)["judgment"]["verdict"] != "some"
     assert ours.end["weights_sha256"] == plain.end["weights_sha256"]
 
 
 def test_every_ablation_is_another_run() -> None:
     methods = [f"fednoro(warmup=3{more})" for more in ("", ", distil=False", ", distance=None", ", drop=True")]
-    runs = {each: experiment.run(wanted(each), given=given()) for each in (*methods, "fedla")}
-    assert len({run.end["weights_sha256"] for run in runs.values()}) == 5
-    assert len({tuple(run.accuracy[:3]) for run in runs.values()}) == 1  # the warm-up is the same
+    runs = [ended(each) for each in (*methods, "fedla")]
+    assert len({run.end["weights_sha256"] for run in runs}) == 5
+    assert len({tuple(run.accuracy[:3]) for run in runs}) == 1  # the warm-up is the same
 
 
 def test_the_distance_of_the_paper_can_be_had() -> None:
@@ -92,60 +101,68 @@ def test_the_distance_of_the_paper_can_be_had() -> None:
 
 def test_dropped_clients_are_not_asked_again() -> None:
     config = wanted("fednoro(warmup=3, drop=True)")
-    site, _, spec = experiment.prepare(config, given())
+    context, _, spec = experiment.prepare(config, given())
     with one_thread():
-        events = list(rounds(site, Inline(site, harness.store()), server.begin(spec, site.net(spec).initial())))
-    asked = [[update.client for update in event.gathered.updates] for event in events if isinstance(event, Done)]
+        events = list(
+            rounds(context, Inline(context, harness.store()), server.begin(spec, context.net(spec).initial()))
+        )
+    asked = [[update.client for update in event.replies.updates] for event in events if isinstance(event, RoundDone)]
     assert asked == [list(range(8))] * 3 + [[0, 1, 3, 4, 7]] * 2
 
 
-def test_redetection_opens_the_door_again() -> None:
+def test_redetection_runs_the_setup_again() -> None:
     config = wanted("fednoro(warmup=2, redetect=2)", rounds=6)
-    site, _, spec = experiment.prepare(config, given())
+    context, _, spec = experiment.prepare(config, given())
     with one_thread():
-        events = list(rounds(site, Inline(site, harness.store()), server.begin(spec, site.net(spec).initial())))
-    doors = [event for event in events if isinstance(event, Opened)]
-    assert [door.round.index for door in doors] == [2, 4]
-    assert [door.verdict["noisy"] for door in doors] == [NOISY, NOISY]
+        events = list(
+            rounds(context, Inline(context, harness.store()), server.begin(spec, context.net(spec).initial()))
+        )
+    setups = [event for event in events if isinstance(event, SetupDone)]
+    assert [setup_line.round.index for setup_line in setups] == [2, 4]
+    assert [setup_line.verdict["noisy"] for setup_line in setups] == [NOISY, NOISY]
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4])
-def test_it_resumes_to_the_same_bits_from_either_stage_and_from_before_the_door(tmp_path: Path, stop: int) -> None:
-    config = wanted("fednoro(warmup=3, redetect=1)")
-    whole = experiment.run(config, tmp_path / "whole", given=given())
+def test_it_resumes_to_the_same_bits_from_either_stage_and_from_before_the_setup(tmp_path: Path, stop: int) -> None:
+    method = "fednoro(warmup=3, redetect=1)"
+    whole = ended(method)
 
     def interrupt(line: dict[str, Any]) -> None:
-        if line["round"] + 1 == stop:
+        if line["round"] == stop:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        experiment.run(config, tmp_path / "part", given=given(), progress=interrupt)
-    resumed = experiment.resume(tmp_path / "part", given=given())
+        experiment.run(wanted(method), tmp_path / "part", inputs=given(), callbacks=[harness.each_round(interrupt)])
+    resumed = experiment.resume(tmp_path / "part", inputs=given())
     assert resumed.end["weights_sha256"] == whole.end["weights_sha256"]
-    assert [door["verdict"] for door in resumed.doors] == [door["verdict"] for door in whole.doors]
+    assert [setup_line["verdict"] for setup_line in resumed.setups] == [
+        setup_line["verdict"] for setup_line in whole.setups
+    ]
 
 
 @pytest.mark.parametrize("engine", ["pool", "wire"])
 def test_engines_agree_on_detection_and_bits(engine: str) -> None:
-    here, there = (experiment.run(wanted(engine=each), given=given()) for each in ("inline", engine))
+    here = ended()
+    config, inputs = wire.use(wanted(), engine, given())
+    there = experiment.run(config, inputs=inputs)
     assert here.end["weights_sha256"] == there.end["weights_sha256"]
     assert detection(here) == detection(there)
 
 
 def test_lost_replies_are_borne(tmp_path: Path) -> None:
-    config = face.configure(wanted(), settings=["engine.drop=0.3"])
-    ours, again = (experiment.run(config, given=given()) for _ in range(2))
+    config = api.configure(wanted(), settings=["engine.drop=0.3"])
+    ours, again = (experiment.run(config, inputs=given()) for _ in range(2))
     assert ours.end["weights_sha256"] == again.end["weights_sha256"]
-    assert ours.doors[0]["answers"] < 8 and set(detection(ours)["noisy"]) <= set(NOISY)
+    assert ours.setups[0]["answers"] < 8 and set(detection(ours)["noisy"]) <= set(NOISY)
 
 
 def test_more_rounds_would_be_another_ramp(tmp_path: Path) -> None:
-    experiment.run(wanted(rounds=4), tmp_path / "run", given=given())
-    with pytest.raises(UserError, match=r"RampedDistillation goes by that number"):
-        experiment.resume(tmp_path / "run", given=given(), rounds=6)
-    experiment.run(wanted("fednoro(warmup=3, ramp_end=4)", rounds=4), tmp_path / "fixed", given=given())
-    longer = experiment.resume(tmp_path / "fixed", given=given(), rounds=5)
-    whole = experiment.run(wanted("fednoro(warmup=3, ramp_end=4)"), given=given())
+    experiment.run(wanted(rounds=4), tmp_path / "run", inputs=given())
+    with pytest.raises(UserError, match=r"RampedDistillation depends on that number"):
+        experiment.resume(tmp_path / "run", inputs=given(), rounds=6)
+    experiment.run(wanted("fednoro(warmup=3, ramp_end=4)", rounds=4), tmp_path / "fixed", inputs=given())
+    longer = experiment.resume(tmp_path / "fixed", inputs=given(), rounds=5)
+    whole = ended("fednoro(warmup=3, ramp_end=4)")
     assert longer.end["weights_sha256"] == whole.end["weights_sha256"]
 
 
@@ -158,11 +175,11 @@ def shifted(tmp_path: Path, noisy: bool) -> dict[str, Any]:
         y[start : start + 140 : 2] = (y[start : start + 140 : 2] + 3) % 10
     lists = tmp_path / "lists.json"
     lists.write_text(json.dumps([list(range(start, start + 140)) for start in range(0, 1400, 140)]))
-    config = face.configure(
+    config = api.configure(
         wanted(noise="none"), partition="explicit", clients=10, settings=[f"partition.lists={lists}"]
     )
     source = sources.from_arrays(x, y, whole.test.x, whole.test.y, mean=whole.mean, std=whole.std)
-    return detection(experiment.run(config, given=experiment.Given(source=source)))
+    return detection(experiment.run(config, inputs=experiment.RunInputs(source=source)))
 
 
 def test_shifted_sites_without_noise_read_shift(tmp_path: Path) -> None:

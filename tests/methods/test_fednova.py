@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedskew.errors import UserError
-from fedskew.parts.optimisers import Adam
+from fedskew.core.errors import UserError
+from fedskew.parts.optimizers import Adam
 from tests.contract import harness
 
 
@@ -32,8 +32,8 @@ def test_with_unequal_steps_it_is_not() -> None:
     ],
 )
 def test_adam_has_no_effective_steps_and_is_refused(method: str, part: str) -> None:
-    wanted = harness.config(method, settings=['local.optimiser="adam"'])
-    sentence = f"{part} counts effective steps, which {Adam.__name__} does not have; use SGD"
+    wanted = harness.config(method, settings=['local.optimizer="adam"'])
+    sentence = f"{part} needs effective steps, which {Adam.__name__} does not define"
     with pytest.raises(UserError, match=sentence) as refused:
         harness.finish(wanted)
     assert "\n" not in str(refused.value)

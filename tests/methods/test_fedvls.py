@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedskew import experiment
+from fedskew.experiment import run as experiment
 from fedskew.methods import registry
 from tests.contract import harness
 
@@ -13,7 +13,7 @@ def ended(expression: str, **options: object) -> experiment.Result:
 
 def test_without_vacant_classes_lam_changes_nothing() -> None:
     # 200 digits dealt to two clients at random: both have all ten classes
-    everywhere = {"partition": "iid", "clients": 2, "per_round": 2}
+    everywhere = {"partition": "iid", "clients": 2, "clients_per_round": 2}
     ends = {ended(f"fedvls(lam={lam})", **everywhere).end["weights_sha256"] for lam in (0, 0.1, 50)}
     assert len(ends) == 1
     skewed = {ended(f"fedvls(lam={lam})").end["weights_sha256"] for lam in (0, 0.1, 50)}
@@ -21,7 +21,7 @@ def test_without_vacant_classes_lam_changes_nothing() -> None:
 
 
 def test_edge_6_with_one_class_per_client_weights_stay_finite() -> None:
-    result = ended("fedvls", partition="labels:1", clients=10, per_round=10)
+    result = ended("fedvls", partition="labels:1", clients=10, clients_per_round=10)
     assert result.weights is not None and all(t.isfinite().all() for t in result.weights.values())
 
 

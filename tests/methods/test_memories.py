@@ -8,31 +8,32 @@ from typing import Any
 import pytest
 import torch
 
-from fedskew import experiment, tree
+from fedskew.core import tree
+from fedskew.core.types import ServerState, Tree
 from fedskew.engines.inline import Inline
-from fedskew.types import State, Tree
-from fedskew.work.client import settled
-from fedskew.work.store import Store
+from fedskew.experiment import run as experiment
+from fedskew.runtime.client import confirmed
+from fedskew.runtime.store import Store
 from tests.contract import harness
 
 
-def state_after(expression: str, **options: object) -> tuple[State, Store]:
-    site, state = harness.site_of(harness.config(expression, **options))
+def state_after(expression: str, **options: object) -> tuple[ServerState, Store]:
+    context, state = harness.site_of(harness.config(expression, **options))
     store = harness.store()
-    return harness.final_state(site, state, Inline(site, store)), store
+    return harness.final_state(context, state, Inline(context, store)), store
 
 
-def kept(state: State, store: Store, part: str) -> dict[int, Tree]:
-    """What every client keeps for a part, once the last round's visits are final."""
-    keeps = {client: settled(store.get(client), state.seen.get(client, -1)) for client in range(4)}
-    return {client: keep.memory.get(part, {}) for client, keep in keeps.items()}
+def kept(state: ServerState, store: Store, part: str) -> dict[int, Tree]:
+    """What every client remembers of a part, once the last round's visits are final."""
+    states = {client: confirmed(store.get(client), state.seen.get(client, -1)) for client in range(4)}
+    return {client: own.memory.get(part, {}) for client, own in states.items()}
 
 
 @pytest.mark.parametrize("method", ["moon", "fpl", "fedcurv"])
 def test_edge_13_the_first_round_is_that_of_fedavg_and_the_second_is_not(method: str) -> None:
     for rounds, same in ((1, True), (2, False)):
         ends = [
-            harness.finish(harness.config(each, rounds=rounds, per_round=4)).end["weights_sha256"]
+            harness.finish(harness.config(each, rounds=rounds, clients_per_round=4)).end["weights_sha256"]
             for each in (method, "fedavg")
         ]
         assert (ends[0] == ends[1]) is same
@@ -53,7 +54,7 @@ def test_moon_with_its_projection_trains_another_network_alike_on_every_engine(t
     assert shapes["project.0.weight"] == (16, 16) and shapes["project.2.weight"] == (6, 16)
     assert shapes["head.weight"] == (10, 6) and "body.head.weight" not in shapes
     for engine in ("pool", "wire"):
-        other = harness.finish(harness.config("moon(head=6)+avgm", engine=engine))
+        other = harness.finish(harness.config("moon(head=6)+avgm"), engine=engine)
         assert other.end["weights_sha256"] == whole.end["weights_sha256"]
 
     def stop(line: dict[str, Any]) -> None:
@@ -61,8 +62,8 @@ def test_moon_with_its_projection_trains_another_network_alike_on_every_engine(t
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        harness.finish(harness.config("moon(head=6)+avgm"), out=tmp_path / "run", progress=stop)
-    resumed = experiment.resume(tmp_path / "run", given=harness.given())
+        harness.finish(harness.config("moon(head=6)+avgm"), out=tmp_path / "run", callbacks=[harness.each_round(stop)])
+    resumed = experiment.resume(tmp_path / "run", inputs=harness.inputs())
     assert resumed.end["weights_sha256"] == whole.end["weights_sha256"]
 
 

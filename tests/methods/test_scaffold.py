@@ -9,8 +9,8 @@ import pytest
 from fedskew.methods import registry
 from fedskew.parts.protocol import Cohort
 from fedskew.parts.servers.aggregate import Aggregate
-from fedskew.parts.views import Desk
-from fedskew.reproduce.catalogue import find
+from fedskew.parts.views import ServerContext
+from fedskew.reproduce.presets import find
 from fedskew.reproduce.schema import SCALES
 from tests.parts.by_hand import Federation, Parabola, b
 
@@ -28,8 +28,8 @@ BY_HAND = {"uniform": ([1.75, 1.1875], 2.25), "mixed": ([2.125, 1.375], 2.25), "
 
 @dataclass(frozen=True)
 class FirstTwo(Cohort):
-    def pick(self, desk: Desk) -> list[int]:
-        del desk
+    def pick(self, ctx: ServerContext) -> list[int]:
+        del ctx
         return [0, 1]
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedskew import tree
-from fedskew.errors import UserError
+from fedskew.core import tree
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec
 from fedskew.models import Classifier, build
-from fedskew.types import Spec
 
 TINY = {"name": "tiny", "args": {}}
 
@@ -59,11 +59,11 @@ def test_a_users_network_can_be_a_body(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        ({"body": TINY, "k": 0}, "'k' of network 'concat' must be a positive whole number, not 0"),
-        ({"body": "tiny", "k": 2}, "'body' of network 'concat' must be {name, args}, not 'tiny'"),
-        ({"body": {"name": "tny"}, "k": 2}, r"no network is called 'tny'; did you mean 'tiny'\?"),
+        ({"body": TINY, "k": 0}, "'k' of network 'concat' is 0. Give a positive integer."),
+        ({"body": "tiny", "k": 2}, "'body' of network 'concat' is 'tiny'. Give it as {name, args}."),
+        ({"body": {"name": "tny"}, "k": 2}, r"no network is called 'tny'. Did you mean 'tiny'\?"),
     ],
 )
-def test_mistakes_are_told(args: dict[str, Any], sentence: str) -> None:
+def test_mistakes_are_named(args: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         concat(**args)

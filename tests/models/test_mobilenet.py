@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedskew.core.types import Spec
 from fedskew.models import build
 from fedskew.models.mobilenet import bottleneck
 from fedskew.models.resnet import Residual
-from fedskew.types import Spec
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedskew import tree
-from fedskew.errors import UserError
+from fedskew.core import tree
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec
 from fedskew.models import build
-from fedskew.types import Spec
 
 TINY = {"name": "tiny", "args": {}}
 
@@ -34,5 +34,5 @@ def test_the_hidden_layer_is_as_wide_as_wanted(hidden: float, between: int) -> N
 
 @pytest.mark.parametrize("args", [{"body": TINY, "width": 0}, {"body": TINY, "hidden": 0.0}, {"body": "tiny"}])
 def test_what_is_refused(args: dict[str, object]) -> None:
-    with pytest.raises(UserError, match="of network 'projected' must be"):
+    with pytest.raises(UserError, match="of network 'projected' is"):
         build(Spec("projected", args), classes=5, shape=(1, 8, 8), seed=0)

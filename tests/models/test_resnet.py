@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec
 from fedskew.models import build
 from fedskew.models.resnet import PaddedShortcut
-from fedskew.types import Spec
 
 
 @pytest.mark.parametrize(

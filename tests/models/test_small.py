@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec
 from fedskew.models import build
-from fedskew.types import Spec
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,10 @@ from fedskew.types import Spec
         ("cnn2", 100, (3, 32, 32), 2_202_660),
         ("cnn2", 10, (1, 28, 28), 1_663_370),
         ("cnn2", 200, (3, 64, 64), 8_545_416),
+        # 6*75+6, 16*150+16, 120*400+120, 84*120+84, 10*84+10
+        ("simple-cnn", 10, (3, 32, 32), 456 + 2_416 + 48_120 + 10_164 + 850),
+        # one channel: 6*25+6, and 16*4*4 inputs: 120*256+120
+        ("simple-cnn", 10, (1, 28, 28), 156 + 2_416 + 30_840 + 10_164 + 850),
         ("tiny", 10, (1, 8, 8), 2_322),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedskew.work.site import one_thread
+from fedskew.runtime.context import one_thread
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedskew.parts.clustering import first_neighbours, means
+from fedskew.parts.clustering import first_neighbors, means
 
 
 def at(*degrees: float, length: float = 1.0) -> Tensor:
@@ -29,23 +29,23 @@ def at(*degrees: float, length: float = 1.0) -> Tensor:
     ],
 )
 def test_levels_by_hand(degrees: tuple[float, ...], labels: list[int]) -> None:
-    assert first_neighbours(at(*degrees)).tolist() == labels
+    assert first_neighbors(at(*degrees)).tolist() == labels
 
 
 def test_the_distance_is_cosine() -> None:
     points = torch.cat((at(0, length=1), at(1, length=50), at(90, length=1), at(91, length=50)))
-    assert first_neighbours(points).tolist() == [0, 0, 1, 1]
+    assert first_neighbors(points).tolist() == [0, 0, 1, 1]
 
 
 def test_equal_and_zero_points_end_in_clusters() -> None:
-    assert first_neighbours(torch.ones(6, 3)).tolist() == [0] * 6
-    assert len(first_neighbours(torch.zeros(3, 2))) == 3
+    assert first_neighbors(torch.ones(6, 3)).tolist() == [0] * 6
+    assert len(first_neighbors(torch.zeros(3, 2))) == 3
 
 
 def test_many_points_keep_at_least_two_clusters_and_at_most_half() -> None:
     for seed in range(20):
         points = torch.randn(40, 6, generator=torch.Generator().manual_seed(seed))
-        labels = first_neighbours(points)
+        labels = first_neighbors(points)
         assert sorted(set(labels.tolist())) == list(range(int(labels.max()) + 1))
         assert int(labels.max()) + 1 <= 20
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from fedskew import tree
+from fedskew.core import tree
 from fedskew.parts.corrections import ControlVariate, GlobalMomentum
 from fedskew.parts.protocol import Cohort
 from fedskew.parts.servers.aggregate import Aggregate
 from fedskew.parts.servers.steps import Momentum
 from fedskew.parts.servers.weigh import Uniform
-from fedskew.parts.views import Desk, Sums
-from tests.parts.by_hand import Federation, b, desk, stage
+from fedskew.parts.views import Accumulator, ServerContext
+from tests.parts.by_hand import Federation, b, server_context, stage
 
 SCAFFOLD = stage(corrections=(ControlVariate(),), server=Aggregate(weigh=Uniform()))
 
@@ -28,14 +28,14 @@ def test_control_variates_two_clients_two_rounds_by_hand() -> None:
     federation = Federation([(1, 0), (1, 2)], SCAFFOLD, start=4.0, epochs=2)
     states = federation.states()
     for variates in ([2.25, 3.0, 1.5], [0.5625, 1.5, -0.375]):
-        held = [next(states).memory, *(federation.store.get(client).memory for client in (0, 1))]
-        assert [float(b(memory["ControlVariate@0"])) for memory in held] == variates
+        memories = [next(states).memory, *(federation.store.get(client).memory for client in (0, 1))]
+        assert [float(b(memory["ControlVariate@0"])) for memory in memories] == variates
 
 
 @dataclass(frozen=True)
 class First(Cohort):
-    def pick(self, desk: Desk) -> list[int]:
-        del desk
+    def pick(self, server_context: ServerContext) -> list[int]:
+        del server_context
         return [0]
 
 
@@ -66,7 +66,7 @@ def test_global_momentum_two_rounds_by_hand() -> None:
 def test_global_momentum_divides_by_the_mean_reach() -> None:
     # batches of one, samples 1 : 3 of class 0: one step 4 -> 2, three steps 4 -> 2 -> 1 -> .5
     # Delta = (1/4 * 2 + 3/4 * 3.5) / (1/2 (1/4 * 1 + 3/4 * 3)) = 3.125/1.25
-    federation = Federation([(1, 0), (3, 0)], stage(corrections=(MOMENTUM,)), start=4.0, batch=1)
+    federation = Federation([(1, 0), (3, 0)], stage(corrections=(MOMENTUM,)), start=4.0, batch_size=1)
     assert float(b(next(federation.states()).memory["GlobalMomentum@0"])) == pytest.approx(2.5)
 
 
@@ -84,10 +84,10 @@ def test_nothing_is_bent_without_a_momentum() -> None:
 
 
 def test_variates_keep_the_precision_of_the_weights() -> None:
-    sums = Sums()
+    sums = Accumulator()
     sums.add("change/w", torch.tensor([1 / 3]))
     sums.add("weight", 1.0)
     sums.add("clients", 1.0)
     before = {"w": torch.zeros(1)}
-    after = ControlVariate().merge(replace(desk(clients=3), before=before), sums)
+    after = ControlVariate().merge(replace(server_context(clients=3), before=before), sums)
     assert tree.equal(after, {"w": torch.tensor([1 / 9])})

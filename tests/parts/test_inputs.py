@@ -92,12 +92,12 @@ def test_other_numbers_get_noise_and_text_stays() -> None:
 
 def test_everything_else_of_the_batch_stays() -> None:
     before = batch(images(6, 4, 4))
-    held = before.x.clone()
+    original = before.x.clone()
     after = VIEW.batch(before, None, rng())
     assert after.x is before.x and after.y is before.y and after.index is before.index and after.target is None
-    assert torch.equal(before.x, held) and set(before.more) == {"other"}
+    assert torch.equal(before.x, original) and set(before.more) == {"other"}
     assert set(after.more) == {"other", "second", "u"}
-    assert after.more["second"].dtype == held.dtype and not torch.allclose(after.more["second"], held, atol=0.1)
+    assert after.more["second"].dtype == original.dtype and not torch.allclose(after.more["second"], original, atol=0.1)
 
 
 def test_u_is_uniform_and_all_comes_from_the_generator_shown() -> None:

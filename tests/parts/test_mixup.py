@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 from fedskew.methods import registry
 from fedskew.parts.mixup import MixUp
 from fedskew.parts.views import Batch
@@ -39,7 +39,7 @@ def test_samples_and_labels_are_mixed_alike_with_one_weight(size: int, alpha: fl
     assert torch.allclose(out.x, out.target, atol=1e-6)
     assert torch.allclose(out.target.sum(1), torch.ones(size), atol=1e-6)
     own = out.target[torch.arange(size), y]
-    # whoever met a partner of another class kept the share lam of its own, the same for all
+    # a sample whose partner has another class has the share lam of its own, the same for all
     kept = own[own < 1 - 1e-6]
     assert torch.allclose(kept, kept.mean().expand_as(kept), atol=1e-6)
     # each sample is a partner once: the classes keep their mass

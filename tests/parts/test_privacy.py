@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedskew import tree
-from fedskew.parts.privacy import GaussianSeal
-from fedskew.parts.views import Local
-from fedskew.types import Tree, Update
+from fedskew.core import tree
+from fedskew.core.types import Tree, Update
+from fedskew.parts.privacy import GaussianMechanism
+from fedskew.parts.views import ClientContext
 from tests.parts.by_hand import Federation, stage
 from tests.parts.terms.looking import client
 
@@ -26,7 +26,7 @@ RECEIVED: Tree = {
 }
 
 
-def local(secret: bytes = b"mine", received: Tree = RECEIVED) -> Local:
+def client_context(secret: bytes = b"mine", received: Tree = RECEIVED) -> ClientContext:
     return replace(client(weights=received), secret=secret)
 
 
@@ -43,7 +43,7 @@ def floats(given: Update) -> Tree:
 
 def test_parameters_and_statistics_are_clipped_as_one_vector() -> None:
     # D = (2, 0 | 4 | 4, 0): length 6, so clip 3 halves it: a = 1 + 1, b = 3 + 2, mean = 0 + 2
-    left = GaussianSeal(3.0, 0.0, 1e-5).seal(update([3.0, 2.0], 7.0, mean=4.0), local())
+    left = GaussianMechanism(3.0, 0.0, 1e-5).protect(update([3.0, 2.0], 7.0, mean=4.0), client_context())
     assert left.weights["a"].tolist() == [2.0, 2.0]
     assert left.weights["b"].tolist() == [[5.0]]
     assert left.buffers["n.running_mean"].tolist() == [2.0]
@@ -52,9 +52,9 @@ def test_parameters_and_statistics_are_clipped_as_one_vector() -> None:
 
 def test_what_is_shorter_than_the_clip_stays_bit_for_bit() -> None:
     # 1 + (1e-12 - 1) is not 1e-12 in float64: the change must not be put on the beginning
-    mine = update([1e-12, 2.1], 3.3, mean=0.7, var=1e-9)
-    for seal in (GaussianSeal(6.0, 0.0, 1e-5), GaussianSeal(None, 0.0, 1e-5)):
-        assert tree.equal(floats(seal.seal(mine, local())), floats(mine))
+    scratch = update([1e-12, 2.1], 3.3, mean=0.7, var=1e-9)
+    for seal in (GaussianMechanism(6.0, 0.0, 1e-5), GaussianMechanism(None, 0.0, 1e-5)):
+        assert tree.equal(floats(seal.protect(scratch, client_context())), floats(scratch))
 
 
 @pytest.mark.parametrize("sigma", [0.0, 1.0])
@@ -62,14 +62,14 @@ def test_what_came_infinite_stays_so_and_hides_nothing_else(sigma: float) -> Non
     mask = torch.tensor([0.0, -torch.inf])
     given = update([1.3, 2.0])
     given = replace(given, buffers=given.buffers | {"mask": mask})
-    left = GaussianSeal(9.0, sigma, 1e-5).seal(given, local(received=RECEIVED | {"mask": mask}))
+    left = GaussianMechanism(9.0, sigma, 1e-5).protect(given, client_context(received=RECEIVED | {"mask": mask}))
     assert float(left.buffers["mask"][1]) == -torch.inf
     assert (left.weights["a"].tolist() == given.weights["a"].tolist()) == (sigma == 0)
     assert left.weights["a"].tolist() != RECEIVED["a"].tolist()
 
 
 def test_only_the_loss_stays_at_home() -> None:
-    left = GaussianSeal(1.0, 1.0, 1e-5).seal(update([3.0, 2.0]), local())
+    left = GaussianMechanism(1.0, 1.0, 1e-5).protect(update([3.0, 2.0]), client_context())
     assert left.metrics == {"seconds": 1.0, "accuracy_all": 0.5}
     assert list(left.weights) == ["a", "b"] and list(left.buffers) == list(update([1.0, 1.0]).buffers)
     assert int(left.buffers["n.num_batches_tracked"]) == 6
@@ -82,10 +82,10 @@ number = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnor
 
 @given(st.lists(number, min_size=2, max_size=2), number, st.floats(0.001, 1e4))
 def test_no_change_is_longer_than_the_clip(a: list[float], mean: float, clip: float) -> None:
-    left = GaussianSeal(clip, 0.0, 1e-5).seal(update(a, mean=mean), local())
+    left = GaussianMechanism(clip, 0.0, 1e-5).protect(update(a, mean=mean), client_context())
     change = tree.sub(floats(left), tree.only(RECEIVED, floats(left)))
-    told = {name: t.double() for name, t in floats(update(a, mean=mean)).items()}
-    whole = tree.norm(tree.sub(told, {name: RECEIVED[name].double() for name in told}))
+    floats_of = {name: t.double() for name, t in floats(update(a, mean=mean)).items()}
+    whole = tree.norm(tree.sub(floats_of, {name: RECEIVED[name].double() for name in floats_of}))
     rounding = 1e-6 * (clip + 4)  # of float32, relative to what was received and to the change
     assert float(tree.norm(change)) <= clip + rounding
     assert float(tree.norm(change)) >= min(clip, float(whole)) - rounding
@@ -96,8 +96,8 @@ def test_noise_has_the_deviation_stated_on_every_kind_of_tensor() -> None:
     began = {"w": torch.ones(size), "n.running_mean": torch.zeros(size)}
     ended = {"w": torch.ones(size), "n.running_mean": torch.zeros(size)}
     ended["w"][0] += 100
-    mine = Update(0, 1, 1, {"w": ended["w"]}, {"n.running_mean": ended["n.running_mean"]}, {}, {})
-    left = floats(GaussianSeal(2.0, 1.5, 1e-5).seal(mine, local(received=began)))
+    scratch = Update(0, 1, 1, {"w": ended["w"]}, {"n.running_mean": ended["n.running_mean"]}, {}, {})
+    left = floats(GaussianMechanism(2.0, 1.5, 1e-5).protect(scratch, client_context(received=began)))
     for name, t in left.items():
         drawn = (t - began[name]).double()[1:] / (2.0 * 1.5)
         # the deviation of 20,000 draws is 1 to within 1/sqrt(40,000) = 0.005
@@ -106,57 +106,62 @@ def test_noise_has_the_deviation_stated_on_every_kind_of_tensor() -> None:
     assert torch.isclose(left["w"] - 1, left["n.running_mean"]).sum() < 20  # tensors do not share their noise
 
 
-CLIPPED = GaussianSeal(1.0, 0.0, 1e-5)
+CLIPPED = GaussianMechanism(1.0, 0.0, 1e-5)
 
 
 def test_the_same_secret_hides_the_same_change_alike_and_nothing_else() -> None:
-    seal, mine = GaussianSeal(1.0, 1.0, 1e-5), update([3.0, 2.0])
+    seal, scratch = GaussianMechanism(1.0, 1.0, 1e-5), update([3.0, 2.0])
 
     def noise(secret: bytes, changed: Update, received: Tree = RECEIVED) -> Tree:
-        clipped = CLIPPED.seal(changed, local(secret, received))
-        return tree.sub(seal.seal(changed, local(secret, received)).weights, clipped.weights)
+        clipped = CLIPPED.protect(changed, client_context(secret, received))
+        return tree.sub(seal.protect(changed, client_context(secret, received)).weights, clipped.weights)
 
-    assert tree.equal(seal.seal(mine, local()).weights, seal.seal(mine, local()).weights)
-    first = noise(b"mine", mine)["a"]
-    assert not torch.isclose(first, noise(b"yours", mine)["a"]).all()
+    assert tree.equal(seal.protect(scratch, client_context()).weights, seal.protect(scratch, client_context()).weights)
+    first = noise(b"mine", scratch)["a"]
+    assert not torch.isclose(first, noise(b"yours", scratch)["a"]).all()
     # a server that asks the same turn again with other weights cannot subtract one answer from the other
     assert not torch.isclose(first, noise(b"mine", update([3.0, 2.5]))["a"]).all()
     # nor one of two runs that differ in nothing but the noise from the other
-    twice = tree.sub(GaussianSeal(1.0, 2.0, 1e-5).seal(mine, local()).weights, CLIPPED.seal(mine, local()).weights)
+    twice = tree.sub(
+        GaussianMechanism(1.0, 2.0, 1e-5).protect(scratch, client_context()).weights,
+        CLIPPED.protect(scratch, client_context()).weights,
+    )
     assert not torch.isclose(2 * first, twice["a"]).all()
-    assert not torch.isclose(first, noise(b"mine", mine, RECEIVED | {"a": torch.tensor([1.5, 2.0])})["a"]).all()
+    assert not torch.isclose(first, noise(b"mine", scratch, RECEIVED | {"a": torch.tensor([1.5, 2.0])})["a"]).all()
 
 
 def test_the_seed_of_the_run_is_no_secret() -> None:
-    seal, mine = GaussianSeal(1.0, 1.0, 1e-5), update([3.0, 2.0])
-    guessed, known = (replace(local(secret), purpose=(0, "GaussianSeal", 0, 0)) for secret in (b"", b"mine"))
-    assert not torch.isclose(seal.seal(mine, guessed).weights["a"], seal.seal(mine, known).weights["a"]).all()
+    seal, scratch = GaussianMechanism(1.0, 1.0, 1e-5), update([3.0, 2.0])
+    guessed, known = (replace(client_context(secret), purpose=(0, "GaussianSeal", 0, 0)) for secret in (b"", b"mine"))
+    assert not torch.isclose(
+        seal.protect(scratch, guessed).weights["a"], seal.protect(scratch, known).weights["a"]
+    ).all()
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
 def test_a_change_that_is_not_finite_counts_as_none(broken: float) -> None:
-    left = GaussianSeal(1.0, 0.0, 1e-5).seal(update([broken, 5.0]), local())
+    left = GaussianMechanism(1.0, 0.0, 1e-5).protect(update([broken, 5.0]), client_context())
     assert tree.equal(floats(left), tree.only(RECEIVED, floats(left)))
-    noised = GaussianSeal(1.0, 1.0, 1e-5).seal(update([broken, 5.0]), local())
+    noised = GaussianMechanism(1.0, 1.0, 1e-5).protect(update([broken, 5.0]), client_context())
     assert all(t.isfinite().all() and not torch.equal(t, RECEIVED[name]) for name, t in noised.weights.items())
 
 
 def test_no_variance_becomes_negative() -> None:
     began = {"w": torch.zeros(1), "n.running_var": torch.full((1000,), 0.01)}
-    mine = Update(0, 1, 1, {"w": torch.zeros(1)}, {"n.running_var": began["n.running_var"].clone()}, {}, {})
-    left = GaussianSeal(1.0, 1.0, 1e-5).seal(mine, local(received=began)).buffers["n.running_var"]
+    scratch = Update(0, 1, 1, {"w": torch.zeros(1)}, {"n.running_var": began["n.running_var"].clone()}, {}, {})
+    left = GaussianMechanism(1.0, 1.0, 1e-5).protect(scratch, client_context(received=began)).buffers["n.running_var"]
     assert float(left.min()) == 0 and float(left.max()) > 1
 
 
 def test_what_covers_an_update() -> None:
     # two updates in the ball of radius C are up to 2 C apart: sigma C / (2 C)
-    cover = GaussianSeal(3.0, 1.5, 1e-5).cover
-    assert cover is not None and (cover.ratio, cover.unit) == (0.75, "client")
-    assert GaussianSeal(3.0, 0.0, 1e-5).cover is None
+    privacy_noise = GaussianMechanism(3.0, 1.5, 1e-5).privacy_noise
+    assert privacy_noise is not None and (privacy_noise.ratio, privacy_noise.unit) == (0.75, "client")
+    assert GaussianMechanism(3.0, 0.0, 1e-5).privacy_noise is None
 
 
 def test_a_federation_of_clipped_clients_by_hand() -> None:
     # lr 1/2, one step from b = 4: D_0 = -(4 - 0)/2 = -2, D_1 = -(4 - 2)/2 = -1, on the first of three equal biases;
     # their gradients differ from 0 there only, so clip 1.5 makes D_0 = -1.5: b = 4 - (1.5 + 1)/2
-    sealed = stage(seal=GaussianSeal(1.5, 0.0, 1e-5))
-    assert Federation([(1, 0), (1, 2)], sealed, start=4.0).iterates(1) == [2.75]
+    protected = stage(privacy=GaussianMechanism(1.5, 0.0, 1e-5))
+    assert Federation([(1, 0), (1, 2)], protected, start=4.0).iterates(1) == [2.75]

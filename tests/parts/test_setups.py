@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedskew import tree
-from fedskew.errors import UserError
+from fedskew.core import tree
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec, Tree
 from fedskew.models import Classifier, build
 from fedskew.models.net import Net
-from fedskew.parts.entries import ClusterByLabels, Concatenate, kmeans
-from fedskew.parts.protocol import Settled
-from fedskew.types import Spec, Tree
-from tests.parts.by_hand import Federation, desk, stage
+from fedskew.parts.protocol import SetupResult
+from fedskew.parts.setups import ClusterByLabels, Concatenate, kmeans
+from tests.parts.by_hand import Federation, server_context, stage
 
 
-def clustered(answers: dict[int, Tree], k: int = 2, clients: int = 6, cap: float | None = None) -> Settled:
-    return ClusterByLabels(k, cap).settle(desk(clients=clients), Spec("x"), {}, answers)
+def clustered(answers: dict[int, Tree], k: int = 2, clients: int = 6, cap: float | None = None) -> SetupResult:
+    return ClusterByLabels(k, cap).decide(server_context(clients=clients), Spec("x"), {}, answers)
 
 
 def said(*rows: list[float]) -> dict[int, Tree]:
@@ -36,14 +36,14 @@ A, B, C = [0.9, 0.1, 0.0], [0.0, 0.2, 0.8], [0.0, 1.0, 0.0]
 
 
 def test_clients_of_like_labels_come_together() -> None:
-    settled = clustered(said(A, B, A, B, A, B))
-    assert groups(settled.facts["cluster"]) == {frozenset({0, 2, 4}), frozenset({1, 3, 5})}
-    assert settled.facts["cluster"].dtype == torch.int64
-    assert settled.verdict == {"sizes": [3, 3]}
+    decided = clustered(said(A, B, A, B, A, B))
+    assert groups(decided.facts["cluster"]) == {frozenset({0, 2, 4}), frozenset({1, 3, 5})}
+    assert decided.facts["cluster"].dtype == torch.int64
+    assert decided.verdict == {"sizes": [3, 3]}
 
 
 def test_proportions_are_asked_for() -> None:
-    federation = Federation([(1, 0), (3, 2), (0, 1)], stage(entries=(ClusterByLabels(2),)), start=0.0)
+    federation = Federation([(1, 0), (3, 2), (0, 1)], stage(setups=(ClusterByLabels(2),)), start=0.0)
     state = next(federation.states())
     cluster = state.facts["cluster"]
     assert cluster[0] != cluster[1] and cluster.shape == (3,)
@@ -63,7 +63,7 @@ def test_few_answers_or_none_are_legal() -> None:
 
 
 def test_more_clusters_than_clients_are_refused() -> None:
-    with pytest.raises(UserError, match="3 clients cannot make 4 clusters; ask for at most 3"):
+    with pytest.raises(UserError, match="3 clients cannot make 4 clusters"):
         clustered(said(A, B, C), k=4, clients=3)
 
 
@@ -76,10 +76,10 @@ def test_a_cap_bounds_the_clusters() -> None:
 
 
 def test_k_means_finds_clear_groups_whatever_the_seeds() -> None:
-    centres = torch.eye(5, dtype=torch.float64)
+    centers = torch.eye(5, dtype=torch.float64)
     for seed in range(20):
         rng = torch.Generator().manual_seed(seed)
-        points = centres.repeat(8, 1) + 0.05 * torch.randn(40, 5, generator=rng, dtype=torch.float64)
+        points = centers.repeat(8, 1) + 0.05 * torch.randn(40, 5, generator=rng, dtype=torch.float64)
         owner, found = kmeans(points, 5, rng, room=40)
         assert Counter(owner.tolist()) == dict.fromkeys(range(5), 8)
         assert all(len(set(owner[j::5].tolist())) == 1 for j in range(5))
@@ -108,13 +108,13 @@ def tiny(seed: int) -> Classifier:
     return build(TINY, 5, (1, 8, 8), seed)
 
 
-def concatenated(modules: list[Classifier], spec: Spec, head: Any) -> tuple[Settled, Classifier]:
+def concatenated(modules: list[Classifier], spec: Spec, head: Any) -> tuple[SetupResult, Classifier]:
     bundle = {f"{j}|{name}": t for j, module in enumerate(modules) for name, t in module.state_dict().items()}
-    place = replace(desk(), net=Net(modules[0]))
-    settled = Concatenate(len(modules), head).settle(place, spec, bundle, {})
-    whole = build(settled.spec, 5, (1, 8, 8), seed=9)
-    whole.load_state_dict(settled.model)
-    return settled, whole.eval()
+    place = replace(server_context(), net=Net(modules[0]))
+    decided = Concatenate(len(modules), head).decide(place, spec, bundle, {})
+    whole = build(decided.spec, 5, (1, 8, 8), seed=9)
+    whole.load_state_dict(decided.model)
+    return decided, whole.eval()
 
 
 def test_joined_heads_give_the_sum_of_the_logits() -> None:
@@ -124,16 +124,16 @@ def test_joined_heads_give_the_sum_of_the_logits() -> None:
     assert torch.allclose(whole(x), modules[0](x) + modules[1](x), atol=1e-6)
 
 
-def test_a_fresh_head_is_begun_as_torch_does_and_the_bodies_are_kept() -> None:
+def test_a_fresh_head_is_initialized_as_in_torch_and_bodies_stay() -> None:
     modules = [tiny(0).eval(), tiny(1).eval()]
-    settled, whole = concatenated(modules, TINY, "fresh")
+    decided, whole = concatenated(modules, TINY, "fresh")
     bound = 32**-0.5
     for name in ("head.weight", "head.bias"):
-        assert 0.5 * bound < float(settled.model[name].abs().max()) <= bound
+        assert 0.5 * bound < float(decided.model[name].abs().max()) <= bound
     x = torch.randn(4, 1, 8, 8)
     assert torch.equal(whole.features(x)[:, 16:], modules[1].features(x))
     again, _ = concatenated(modules, TINY, "fresh")
-    assert tree.equal(settled.model, again.model)
+    assert tree.equal(decided.model, again.model)
 
 
 def test_a_head_may_have_another_name_and_no_bias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

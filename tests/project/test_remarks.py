@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from fedskew.reproduce import archive
+
+ROOT = Path(__file__).parents[2]
 VERDICTS = ("Reached", "Reached in part", "Not reached", "Not comparable")
 
 Run = list[dict[str, Any]]
@@ -27,7 +29,7 @@ def remarks() -> dict[str, str]:
 
 @cache
 def runs() -> list[Run]:
-    paths = sorted((ROOT / "results").rglob("record.jsonl"))
+    paths = sorted(path for each in archive.folders(ROOT / "results") for path in each.rglob("record.jsonl"))
     return [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
 
 
@@ -61,7 +63,7 @@ def mnist(method: str, seed: int, alpha: float = 0.05) -> Run:
 
 
 def test_every_section_ends_with_whether_it_was_reached() -> None:
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "tables.md").read_text(encoding="utf-8")
     sections = [title.partition(",")[0] for title in re.findall(r"^## (.*)$", page, re.MULTILINE)]
     assert set(sections) - {"Other records"} == set(remarks())
     for name, said in remarks().items():
@@ -90,7 +92,7 @@ def apart(run: Run) -> tuple[float, float]:
         ("fedavg", 1, (0.5, 0.65), (0.65, 0.75)),
     ],
 )
-def test_mistakes_are_between_classes_that_nobody_holds_together(
+def test_mistakes_are_between_classes_that_no_client_has_together(
     method: str, seed: int, pairs: tuple[float, float], mistakes: tuple[float, float]
 ) -> None:
     share, wrong = apart(mnist(method, seed))
@@ -145,7 +147,7 @@ def cifar10() -> dict[str, np.ndarray]:
     return {name: np.array(curve(find("cifar10", name, 2022, 200))) for name in ("fedavg", "fedkd", "fedntd", "fedlmd")}
 
 
-def test_accuracy_swings_as_much_as_neighbours_differ() -> None:
+def test_accuracy_swings_as_much_as_neighbors_differ() -> None:
     late = {name: values[100:] for name, values in cifar10().items()}
     swings = [np.abs(np.diff(values)) for values in late.values()]
     assert all(3.5 < each.mean() < 6 for each in swings) and max(each.max() for each in swings) > 20
@@ -198,8 +200,8 @@ def test_fedvls_leads_with_dirichlet_skew() -> None:
 
 
 def test_wrong_labels_of_people_are_hardly_learned_yet() -> None:
-    found = [run for run in runs() if run[0]["config"]["data"]["name"] == "cifar10" and run[-1].get("memorisation")]
+    found = [run for run in runs() if run[0]["config"]["data"]["name"] == "cifar10" and run[-1].get("memorization")]
     assert len(found) == 3
     for run in found:
-        told = run[-1]["memorisation"]
-        assert 0.4 < told["flipped_true"] < 0.6 and 0.1 < told["flipped_observed"] < 0.18
+        stated = run[-1]["memorization"]
+        assert 0.4 < stated["flipped_true"] < 0.6 and 0.1 < stated["flipped_observed"] < 0.18

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
 
-from fedskew.config import RunConfig
+from fedskew.config.schema import RunConfig
 from fedskew.detection.dossier import cells_from_json
 from fedskew.detection.mixture import Vote
 from fedskew.detection.quality import Indicator, averaged, fits
+from fedskew.reproduce import archive
 
 # the first test to ask for it waits for the small queue, a minute on an idle machine
 pytestmark = pytest.mark.timeout(900)
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 LARGEST_PICTURE = 100_000
 
 QUEUE = """
@@ -56,8 +60,15 @@ precision = "bf16"
 
 
 def script(name: str, *words: object) -> str:
-    command = [sys.executable, str(ROOT / "scripts" / name), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    """Return what a script prints, here: a process of its own would import everything again."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
+        patch.setattr(sys, "argv", [name, *map(str, words)])
+        patch.syspath_prepend(ROOT / "scripts")
+        try:
+            runpy.run_path(str(ROOT / "scripts" / name), run_name="__main__")
+        except SystemExit as ended:
+            assert not ended.code
+    return printed.getvalue()
 
 
 @dataclass(frozen=True)
@@ -69,13 +80,14 @@ class Made:
 
     @property
     def text(self) -> str:
-        return (self.docs / "results.md").read_text(encoding="utf-8")
+        return (self.docs / "tables.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Made:
     made = Made(tmp_path_factory.mktemp("docs"), ROOT / "results")
-    script("results_page.py", made.docs)
+    # as `make results` starts it
+    subprocess.run([sys.executable, ROOT / "scripts" / "results_page.py", made.docs], check=True)
     return made
 
 
@@ -90,6 +102,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Made:
     script("results_page.py", made.docs, made.results)
     return made
 
+
+#: measured outside of this project, with the authors' code; the other two numbers are ours and the paper's
+SAID_OF_THE_RELEASED_CODE = """
+The authors' own released FedVLS code, on MNIST with Dirichlet 0.05, on the same partition and tested as it tests, gives
+best 90.41 % in 50 rounds. It was measured for us: the released client and server classes, unchanged but for the
+device, lambda 0.1, lr 0.01, seed as released. Ours has 91.10 there, and print 95.56. The released code does not give
+the printed number, and ours agrees with it.
+"""
 
 # ---- a page, read without knowing how it was written ----------------------------------------------------------------
 
@@ -128,6 +148,10 @@ def tables(text: str) -> Iterator[Table]:
             yield Table(name, scale, settings, heading, rows, "Balanced accuracy" in body)
 
 
+def records(results: Path) -> list[Path]:
+    return sorted(path for folder in archive.folders(results) for path in folder.rglob("record.jsonl"))
+
+
 def fitting(results: Path, table: Table) -> list[list[Record]]:
     """Records with the section's data and network; those that differ in their seed only together, the first n of them.
 
@@ -135,21 +159,31 @@ def fitting(results: Path, table: Table) -> list[list[Record]]:
     """
     wanted = {(each["data"], each["model"], int(each["epochs"]), int(each["batch"])) for each in table.settings}
     groups: dict[str, list[Record]] = {}
-    for path in sorted(results.rglob("record.jsonl")):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        # settings that were added since the record was made have their defaults
-        config = RunConfig.model_validate(lines[0]["config"]).model_dump()
-        named = (config["data"]["name"], config["model"]["name"], config["local"]["epochs"], config["local"]["batch"])
+    for path in records(results):
+        lines, config = parsed(path)
+        named = (
+            config["data"]["name"],
+            config["model"]["name"],
+            config["local"]["epochs"],
+            config["local"]["batch_size"],
+        )
         if named in wanted:
             groups.setdefault(json.dumps(config | {"seed": 0, "method": lines[0]["method"]}), []).append(lines)
     by_seed = [sorted(group, key=lambda lines: lines[0]["config"]["seed"]) for group in groups.values()]
     return [group[:n] for group in by_seed for n in range(1, len(group) + 1)]
 
 
+@cache
+def parsed(path: Path) -> tuple[Record, dict[str, Any]]:
+    """The lines of a record, and its configuration: settings that were added since it was made have their defaults."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return lines, RunConfig.model_validate(lines[0]["config"]).model_dump()
+
+
 def same_split(table: Table, run: Record) -> bool:
     config = run[0]["config"]
     split = config["partition"]
-    asked = "all" if config["per_round"] is None else str(config["per_round"])
+    asked = "all" if config["clients_per_round"] is None else str(config["clients_per_round"])
     number = next((f"{split[key]:g}" for key in ("alpha", "s") if split.get(key) is not None), None)
     return (split["name"], number, str(split["clients"]), asked) in [
         (each["split"], each["number"], each["clients"], each["asked"]) for each in table.settings
@@ -215,19 +249,26 @@ def check_clients(table: Table, row: dict[str, str], groups: list[list[Record]])
 
 
 def check_detections(table: Table, row: dict[str, str], groups: list[list[Record]]) -> None:
+    board = table.id.startswith("fnbench")
+    most = 2 if board else 1  # parameters of a row that is no variant
     runs = {
         run[0]["method"].split("(")[0]: run
         for group in groups
         for run in group
-        if str(run[0]["config"]["seed"]) == row["seed"] and run[0]["method"].count("=") <= 1
+        if str(run[0]["config"]["seed"]) == row["seed"] and run[0]["method"].count("=") <= most
         if (run[0]["config"]["noise"]["kind"] == "none") == ("clean" in table.id)
+        if not board or run[0]["config"]["noise"]["kind"] in table.id
     }
-    door = next(line for line in reversed(runs["fednoro"]) if line["kind"] == "door")["verdict"]
+    setup_line = next(line for line in reversed(runs["fednoro"]) if line["kind"] == "setup")["verdict"]
     noise = runs["fednoro"][0]["noise"]
-    named = [", ".join(map(str, who)) or "nobody" for who in (door["noisy"], noise["noisy"] if noise else [])]
-    same = runs["fednoro"][-1]["weights_sha256"] == runs["fedla"][-1]["weights_sha256"]
-    assert [row["verdict"], float(row["p"])] == [door["judgement"]["verdict"], round(door["judgement"]["p_value"], 3)]
-    assert [row["found noisy"], row["truly noisy"], row["same weights as fedla"]] == [*named, "yes" if same else "no"]
+    named = [", ".join(map(str, who)) or "nobody" for who in (setup_line["noisy"], noise["noisy"] if noise else [])]
+    digests = [runs[name][-1]["weights_sha256"] for name in ("fednoro", "fedla") if name in runs]
+    same = "–" if len(digests) < 2 else "yes" if digests[0] == digests[1] else "no"
+    assert [row["verdict"], float(row["p"])] == [
+        setup_line["judgment"]["verdict"],
+        round(setup_line["judgment"]["p_value"], 3),
+    ]
+    assert [row["found noisy"], row["truly noisy"], row["same weights as fedla"]] == [*named, same]
 
 
 def check_quality(table: Table, row: dict[str, str], groups: list[list[Record]]) -> None:
@@ -238,13 +279,13 @@ def qualities(row: dict[str, str], groups: list[list[Record]]) -> Iterator[list[
     """One after another: each takes a thousand fits."""
     adjusted, indicator = TABLE3.get(row["method"], (True, "cells"))
     for group in groups:
-        verdicts = [[line["verdict"] for line in run if line["kind"] == "door"] for run in group]
-        doors = [[each for each in opened if "judgement" in each] for opened in verdicts]
-        if group[0][0]["noise"] and ("la=False" not in group[0][0]["method"]) == adjusted and all(doors):
-            for at in range(len(doors[0])) if "setting" in row else [-1]:
+        verdicts = [[line["verdict"] for line in run if line["kind"] == "setup"] for run in group]
+        setups = [[each for each in verdict if "judgment" in each] for verdict in verdicts]
+        if group[0][0]["noise"] and ("la=False" not in group[0][0]["method"]) == adjusted and all(setups):
+            for at in range(len(setups[0])) if "setting" in row else [-1]:
                 judged = []
-                for run, opened in zip(group, doors, strict=True):
-                    vote = thousand_fits(indicator, json.dumps([opened[at]["cells"], opened[at]["scalars"]]))
+                for run, verdict in zip(group, setups, strict=True):
+                    vote = thousand_fits(indicator, json.dumps([verdict[at]["cells"], verdict[at]["scalars"]]))
                     judged.append(averaged(vote, run[0]["noise"]["noisy"]))
                 yield [spread([100 * getattr(q, name) for q in judged]) for name in ("recall", "precision", "exact")]
 
@@ -252,8 +293,8 @@ def qualities(row: dict[str, str], groups: list[list[Record]]) -> Iterator[list[
 @cache
 def thousand_fits(indicator: Indicator, reported: str) -> Vote:
     cells, scalars = json.loads(reported)
-    told = {int(client): values for client, values in scalars.items()}
-    return fits(indicator, cells_from_json(cells), told, 1000)
+    stated = {int(client): values for client, values in scalars.items()}
+    return fits(indicator, cells_from_json(cells), stated, 1000)
 
 
 def check_recalls(table: Table, row: dict[str, str], groups: list[list[Record]]) -> None:
@@ -277,7 +318,9 @@ def check_drift(table: Table, row: dict[str, str], groups: list[list[Record]]) -
 
 
 def check_others(table: Table, row: dict[str, str], results: Path) -> None:
-    run = [json.loads(line) for line in (results / row["record"].strip("`") / "record.jsonl").read_text().splitlines()]
+    places = [folder / row["record"].strip("`") / "record.jsonl" for folder in archive.folders(results)]
+    (path,) = (place for place in places if place.exists())
+    run = [json.loads(line) for line in path.read_text().splitlines()]
     curve = [100 * line["accuracy"] for line in rounds(run) if "accuracy" in line]
     assert row["method"] == f"`{run[0]['method']}`" and row["rounds"] == str(len(rounds(run)))
     assert [row["best"], row["last"]] == [f"{max(curve):.2f}", f"{curve[-1]:.2f}"]
@@ -316,9 +359,41 @@ def check_page(made: Made) -> set[str]:
 
 
 def test_the_committed_page_is_that_of_the_records(committed: Made) -> None:
-    assert committed.text == Made(ROOT / "docs", ROOT / "results").text
-    drawn, there = ({p.name for p in (d / "pictures" / "results").iterdir()} for d in (committed.docs, ROOT / "docs"))
+    assert committed.text == Made(ROOT / "docs" / "results", ROOT / "results").text
+    drawn, there = ({p.name for p in (d / "pictures").iterdir()} for d in (committed.docs, ROOT / "docs" / "results"))
     assert drawn == there
+
+
+def test_the_answers_have_the_numbers_of_the_tables(committed: Made) -> None:
+    """Of the template each name of a figure is looked up in the tables, which the tests here trace to the records."""
+    template = (ROOT / "results" / "questions.md").read_text()
+    answers = (ROOT / "docs" / "results" / "README.md").read_text()
+    assert answers == (committed.docs / "README.md").read_text()
+    columns = {"best": "best", "last10": "mean of last 10", "seeds": "seeds", "printed": "printed best"}
+    cells = {
+        (table.id, row["method"].split(":")[0].strip("`").split("(")[0], which): row[column].split(" ± ")[0]
+        if which == "printed"
+        else row[column]
+        for table in tables(committed.text)
+        for row in table.rows
+        for which, column in columns.items()
+        if column in row and "seconds" in row
+    }
+    figures = re.findall(r"\{(\S+) (\S+) (\w+)\}", template)
+    assert len(figures) > 40
+    for name, method, which in figures:
+        answers_cell = cells[name, method, which]
+        template = template.replace("{" + f"{name} {method} {which}" + "}", answers_cell)
+    assert template == answers
+
+
+def test_no_other_number_is_among_the_answers() -> None:
+    template = (ROOT / "results" / "questions.md").read_text()
+    assert " ".join(SAID_OF_THE_RELEASED_CODE.split()) in " ".join(
+        (ROOT / "docs/results/README.md").read_text().split()
+    )
+    without = re.sub(r"\{[^}]*\}|Dirichlet 0\.\d+|lambda 0\.1|lr 0\.01", "", template)
+    assert re.findall(r"\d+\.\d+", without) == ["90.41"]
 
 
 def test_every_number_of_the_committed_page_is_in_a_record(committed: Made) -> None:
@@ -351,7 +426,7 @@ def test_a_second_time_nothing_is_run_and_the_page_is_the_same(small: Made, tmp_
     assert {path: path.read_bytes() for path in small.results.rglob("record.jsonl")} == before
     (small.results / "queue.toml").write_text(QUEUE)
     script("results_page.py", tmp_path, small.results)
-    assert (tmp_path / "results.md").read_text() == small.text
+    assert (tmp_path / "tables.md").read_text() == small.text
 
 
 def test_the_queue_asks_for_identifiers_that_exist_and_goes_on_when_data_are_missing(tmp_path: Path) -> None:
@@ -371,19 +446,19 @@ def test_the_queue_asks_for_identifiers_that_exist_and_goes_on_when_data_are_mis
 
 def test_remarks_belong_to_something_and_hold_no_measured_number() -> None:
     remarks = tomllib.loads((ROOT / "results" / "remarks.toml").read_text())
-    page = Made(ROOT / "docs", ROOT / "results").text
+    page = Made(ROOT / "docs" / "results", ROOT / "results").text
     for name, text in remarks.items():
         assert f"\n## {name}, " in page and not re.search(r"\d\.\d", text), name
 
 
 def test_pictures_are_small() -> None:
-    for path in (ROOT / "docs" / "pictures" / "results").iterdir():
+    for path in (ROOT / "docs" / "results" / "pictures").iterdir():
         assert path.stat().st_size <= LARGEST_PICTURE, path
 
 
 def test_records_name_no_folder_of_anybodys_machine() -> None:
-    records = list((ROOT / "results").rglob("record.jsonl"))
-    assert records
-    for path in records:
+    found = records(ROOT / "results")
+    assert found
+    for path in found:
         header = path.read_text().partition("\n")[0]
         assert '"dir":null' in header and "/home/" not in header and "/root/" not in header and "/work/" not in header

@@ -1,6 +1,6 @@
 """Small programs that add up numbers and can be resumed, for scripts/torture.py: one is safe, each other has one fault.
 
-python tests/torture_toy.py {safe,in_place,unsynced,unlocked,unchecked,rude,stuck} SHARE ONLY runs the torture on it.
+python tests/project/torture_toy.py {safe,in_place,unsynced,unlocked,unchecked,rude,stuck} SHARE ONLY runs the torture.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import torture  # noqa: E402

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fedskew import record
 from fedskew.detection.cells import Cells
 from fedskew.detection.dossier import Dossier
-from fedskew.detection.judge import Options
+from fedskew.detection.judge import JudgeOptions
+from fedskew.record import reader
+from fedskew.record.schema import HeaderLine, RoundLine, SetupLine
+from fedskew.record.writer import LineWriter
 from tests.report import fakes
 
 LABELS = ["mole", "nevus", "<scar>"]
@@ -23,13 +25,13 @@ def cells(noisy: list[int], clients: int = 10, gap: float = 2.0, count: int = 50
     return Cells(mean, np.full(mean.shape, 0.05), np.full(mean.shape, count))
 
 
-def door(reported: Cells, round: int = 4, age: list[int] | None = None, **said: Any) -> dict[str, Any]:
+def setup_line(reported: Cells, round: int = 4, age: list[int] | None = None, **said: Any) -> dict[str, Any]:
     """A door as the record has it; `said` replaces what the verdict says, or adds to it."""
     clients = len(reported.mean)
-    dossier = Dossier.empty(clients, len(LABELS)).heard(
+    dossier = Dossier.empty(clients, len(LABELS)).with_answers(
         {k: {"mean": reported.mean[k], "se": reported.se[k], "count": reported.count[k]} for k in range(clients)}
     )
-    dossier, found = dossier.judged(Options(), seed=round)
+    dossier, found = dossier.judged(JudgeOptions(), seed=round - 1)
     evidence = {
         "distance": [0.0] * clients,
         "contradicted": [0.5 if flag else 0.0 for flag in found.noisy],
@@ -45,7 +47,7 @@ def door(reported: Cells, round: int = 4, age: list[int] | None = None, **said: 
             for k, row in enumerate(reported.mean)
             if np.isfinite(row).any()
         },
-        "judgement": found.as_json(),
+        "judgment": found.as_json(),
         "evidence": evidence,
         "noisy": np.flatnonzero(found.noisy).tolist(),
         "reading": "noise" if found.noisy.any() else "none",
@@ -54,19 +56,19 @@ def door(reported: Cells, round: int = 4, age: list[int] | None = None, **said: 
     return {"round": round, "part": "Detect", "answers": clients, "verdict": verdict | said}
 
 
-def write(folder: Path, *doors: dict[str, Any], truth: list[int] | None = None) -> Path:
-    """A run folder whose record has these doors, and who was made noisy if that is known."""
+def write(folder: Path, *setups: dict[str, Any], truth: list[int] | None = None) -> Path:
+    """Write a run folder with these setup lines, and the noisy clients if they are known."""
     folder.mkdir(parents=True)
     header = fakes.header("fednoro", 0)
     header["data"] |= {"labels": LABELS}
     if truth is not None:
-        clients = len(doors[0]["verdict"]["age"])
-        realised = [0.4 if k in truth else 0.0 for k in range(clients)]
-        header["noise"] = {"kind": "symmetric", "noisy": truth, "realised": realised}
-    writer = record.Writer.create(folder / record.NAME, header)
-    for each in doors:
-        writer.write("door", **each)
+        clients = len(setups[0]["verdict"]["age"])
+        realized = [0.4 if k in truth else 0.0 for k in range(clients)]
+        header["noise"] = {"kind": "symmetric", "noisy": truth, "realized": realized}
+    writer = LineWriter.create(folder / reader.NAME, HeaderLine(**header))
+    for each in setups:
+        writer.write(SetupLine(**each))
     for line in fakes.lines([0.5, 0.6]):
-        writer.write("round", **line)
+        writer.write(RoundLine(**line))
     writer.close()
     return folder

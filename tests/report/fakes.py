@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedskew import atomic_io, record
-from fedskew.config import RunConfig
+from fedskew.config.schema import RunConfig
+from fedskew.core import atomic_io
+from fedskew.record import reader, scores
+from fedskew.record.schema import EndLine, HeaderLine, RoundLine
+from fedskew.record.writer import LineWriter
 
 COUNTS = [[5, 0, 1], [0, 7, 2]]
 
@@ -15,7 +18,7 @@ COUNTS = [[5, 0, 1], [0, 7, 2]]
 def lines(accuracies: list[float | None], **extra: Any) -> list[dict[str, Any]]:
     return [
         {
-            "round": index,
+            "round": number,
             "counted": True,
             "accuracy": accuracy,
             "recall": [0.5, float("nan"), 1.0],
@@ -24,12 +27,14 @@ def lines(accuracies: list[float | None], **extra: Any) -> list[dict[str, Any]]:
         }
         | {"seconds": 0.5}
         | extra
-        for index, accuracy in enumerate(accuracies)
+        for number, accuracy in enumerate(accuracies, 1)
     ]
 
 
-def run(accuracies: list[float | None], seed: int = 0, **extra: Any) -> record.Run:
-    return record.Run(header("fedavg", seed), lines(accuracies, **extra))
+def run(accuracies: list[float | None], seed: int = 0, **extra: Any) -> reader.RunRecord:
+    return reader.RunRecord(
+        HeaderLine(**header("fedavg", seed)), [RoundLine(**line) for line in lines(accuracies, **extra)]
+    )
 
 
 def header(method: str, seed: int, alpha: float = 0.5, rounds: int = 3) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def header(method: str, seed: int, alpha: float = 0.5, rounds: int = 3) -> dict[
 
 def append(folder: Path, text: str) -> None:
     """Add one line to the record of a folder."""
-    with (folder / record.NAME).open("ab") as file:
+    with (folder / reader.NAME).open("ab") as file:
         file.write(atomic_io.seal(text) + b"\n")
 
 
@@ -63,20 +68,20 @@ def write(
     method: str = "fedavg",
     seed: int = 0,
     end: bool = True,
-    told: Mapping[str, Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
     config: Mapping[str, Mapping[str, Any]] | None = None,
     **extra: Any,
 ) -> Path:
-    """A run folder with nothing but a record in it; `told` and sections of `config` change its header."""
+    """A run folder with nothing but a record in it; `fields` and sections of `config` change its header."""
     folder.mkdir(parents=True)
-    head = header(method, seed, extra.pop("alpha", 0.5), extra.pop("rounds", 3)) | dict(told or {})
+    head = header(method, seed, extra.pop("alpha", 0.5), extra.pop("rounds", 3)) | dict(fields or {})
     for section, values in (config or {}).items():
         head["config"][section] = head["config"][section] | dict(values)
-    writer = record.Writer.create(folder / record.NAME, head)
-    rounds = lines(accuracies, **extra)
+    writer = LineWriter.create(folder / reader.NAME, HeaderLine(**head))
+    rounds = [RoundLine(**line) for line in lines(accuracies, **extra)]
     for line in rounds:
-        writer.write("round", **line)
+        writer.write(line)
     if end:
-        writer.write("end", **record.summary(rounds), seconds=3.0, weights_sha256="5eed")
+        writer.write(EndLine(**scores.summary(rounds), seconds=3.0, weights_sha256="5eed"))
     writer.close()
     return folder

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.errors import UserError
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError
 from fedskew.report import comparison, tables
 from tests.report import fakes
 
@@ -36,5 +37,5 @@ def test_it_leaves_a_table_for_programs_one_for_people_and_a_picture(tmp_path: P
 
 def test_an_unwritable_place_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write"):
-        comparison.save_text(tmp_path / "file" / "x.md", "text")
+    with pytest.raises(UserError, match=r"cannot write .* Choose another place"):
+        atomic_io.save(tmp_path / "file" / "x.md", "text")

@@ -12,9 +12,12 @@ from urllib.parse import quote
 
 import pytest
 
-from fedskew import atomic_io, record, run_lock, watch
-from fedskew.errors import UserError
-from fedskew.report import runs
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError
+from fedskew.record import reader, run_lock
+from fedskew.record.schema import EndLine, HeaderLine, RoundLine
+from fedskew.record.writer import LineWriter
+from fedskew.report import live, load
 from tests.report import fakes
 
 
@@ -24,8 +27,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(folder: Path) -> Iterator[watch.Server]:
-    with watch.Server(watch.Watched([folder])) as made:
+def server(folder: Path) -> Iterator[live.PageServer]:
+    with live.PageServer(live.Watched([folder])) as made:
         thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield made
@@ -34,11 +37,11 @@ def server(folder: Path) -> Iterator[watch.Server]:
 
 
 def append(folder: Path, line: str) -> None:
-    with (folder / record.NAME).open("a") as file:
+    with (folder / reader.NAME).open("a") as file:
         file.write(line)
 
 
-def ask(server: watch.Server, path: str, host: str | None = None) -> tuple[int, str]:
+def ask(server: live.PageServer, path: str, host: str | None = None) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
     connection.request("GET", path, headers={} if host is None else {"Host": host})
     reply = connection.getresponse()
@@ -48,7 +51,7 @@ def ask(server: watch.Server, path: str, host: str | None = None) -> tuple[int, 
 
 
 def round_line(number: int) -> str:
-    text = f'{{"kind":"round","round":{number},"accuracy":0.75,"up":10,"down":20,"seconds":0.5}}'
+    text = f'{{"kind":"round","round":{number + 1},"accuracy":0.75,"up":10,"down":20,"seconds":0.5}}'
     return atomic_io.seal(text).decode() + "\n"
 
 
@@ -59,7 +62,7 @@ ROUND = round_line(2)
 
 
 def test_only_new_rounds_and_panels_that_change_are_sent(folder: Path) -> None:
-    watched = watch.Watched([folder])
+    watched = live.Watched([folder])
     cursor = watched.look().cursor
     assert watched.look().news(cursor) is None
     append(folder, ROUND)
@@ -72,7 +75,7 @@ def test_only_new_rounds_and_panels_that_change_are_sent(folder: Path) -> None:
 
 
 def test_half_a_line_is_no_round_yet(folder: Path) -> None:
-    watched = watch.Watched([folder])
+    watched = live.Watched([folder])
     cursor = watched.look().cursor
     append(folder, ROUND[:20])
     half = watched.look().news(cursor)
@@ -84,7 +87,7 @@ def test_half_a_line_is_no_round_yet(folder: Path) -> None:
 
 
 def test_a_record_cut_back_by_a_resume_is_sent_from_its_beginning(folder: Path) -> None:
-    watched, path = watch.Watched([folder]), folder / record.NAME
+    watched, path = live.Watched([folder]), folder / reader.NAME
     cursor = watched.look().cursor
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:2]) + round_line(1))
@@ -96,24 +99,24 @@ def test_a_record_cut_back_by_a_resume_is_sent_from_its_beginning(folder: Path) 
 
 def test_a_run_that_joins_asks_for_a_reload(tmp_path: Path) -> None:
     fakes.write(tmp_path / "one", [0.5])
-    watched = watch.Watched([tmp_path])
+    watched = live.Watched([tmp_path])
     cursor = watched.look().cursor
     fakes.write(tmp_path / "two", [0.5], seed=1)
     assert watched.look().news(cursor) == {"reload": True}
 
 
 def test_a_folder_that_is_away_for_a_moment_changes_nothing(folder: Path) -> None:
-    watched = watch.Watched([folder])
+    watched = live.Watched([folder])
     cursor = watched.look().cursor
-    (folder / record.NAME).rename(folder / "away")
+    (folder / reader.NAME).rename(folder / "away")
     assert watched.look().cursor == cursor
-    (folder / "away").rename(folder / record.NAME)
+    (folder / "away").rename(folder / reader.NAME)
     assert watched.look().cursor == cursor
 
 
 def test_where_there_is_no_run_one_sentence_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no run"):
-        watch.Server(watch.Watched([tmp_path]))
+    with pytest.raises(UserError, match="has no run"):
+        live.PageServer(live.Watched([tmp_path]))
 
 
 # ---- states ---------------------------------------------------------------------------------------------------------
@@ -122,49 +125,49 @@ def test_where_there_is_no_run_one_sentence_says_so(tmp_path: Path) -> None:
 def test_a_run_is_starting_then_running_then_stalled_then_dead_then_finished(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    lock = run_lock.held(folder)
+    lock = run_lock.locked(folder)
     lock.__enter__()
-    writer = record.Writer.create(folder / record.NAME, fakes.header("fedavg", 0))
+    writer = LineWriter.create(folder / reader.NAME, HeaderLine(**fakes.header("fedavg", 0)))
 
     def now(quiet: float) -> str:
-        (each,) = runs.read([folder])
-        return watch.state(each, quiet)
+        (each,) = load.read([folder])
+        return live.state(each, quiet)
 
     # nobody knows yet how long a round takes
     assert [now(quiet) for quiet in (0.0, 31.0, 1e9)] == ["starting"] * 3
-    writer.write("round", round=0, accuracy=0.5, seconds=10.0)
+    writer.write(RoundLine(round=1, accuracy=0.5, seconds=10.0))
     # the slowest round took 10 s: five times that are waited for
     assert [now(quiet) for quiet in (0.0, 49.0, 51.0)] == ["running", "running", "stalled"]
     lock.__exit__(None, None, None)
     assert now(0.0) == "dead"
-    with run_lock.held(folder):
+    with run_lock.locked(folder):
         assert now(0.0) == "running"
-        writer.write("end", seconds=1.0)
+        writer.write(EndLine(seconds=1.0))
         assert now(1e9) == "finished"
     writer.close()
 
 
-def test_states_are_told_in_words(folder: Path) -> None:
-    told = watch.Watched([folder]).look().states
-    assert "<b>dead</b> fedavg, seed 0: 2 of 3 rounds in 1.0 s" in told
-    assert f"go on with: fedskew resume {folder}</li>" in told
+def test_states_are_words(folder: Path) -> None:
+    listed = live.Watched([folder]).look().states
+    assert "<b>dead</b> fedavg, seed 0: 2 of 3 rounds in 1.0 s" in listed
+    assert f"continue with: fedskew resume {folder}</li>" in listed
 
 
 def test_rounds_beside_those_asked_for_do_not_count(tmp_path: Path) -> None:
     folder = fakes.write(tmp_path / "run", [0.25] * 5, end=False, counted=False)
-    assert "0 of 3 rounds" in watch.Watched([folder]).look().states
+    assert "0 of 3 rounds" in live.Watched([folder]).look().states
 
 
-def test_how_to_go_on_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+def test_the_command_to_continue_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
     folder = fakes.write(tmp_path / "my run", [0.25], end=False)
-    told = html.unescape(watch.Watched([folder]).look().states)
-    assert f"fedskew resume '{folder}'</li>" in told
+    listed = html.unescape(live.Watched([folder]).look().states)
+    assert f"fedskew resume '{folder}'</li>" in listed
 
 
 # ---- who is answered ------------------------------------------------------------------------------------------------
 
 
-def test_the_page_and_its_news_are_at_the_address_with_the_token(server: watch.Server, folder: Path) -> None:
+def test_the_page_and_its_news_are_at_the_address_with_the_token(server: live.PageServer, folder: Path) -> None:
     code, text = ask(server, f"/{server.token}/")
     assert code == 200 and 'data-live="news"' in text
     cursor = server.watched.look().cursor
@@ -173,7 +176,7 @@ def test_the_page_and_its_news_are_at_the_address_with_the_token(server: watch.S
     assert code == 200 and json.loads(text)["rows"][0]["rows"][0][:2] == [3, 0.75]
 
 
-def test_a_question_waits_until_there_is_news(server: watch.Server, folder: Path) -> None:
+def test_a_question_waits_until_there_is_news(server: live.PageServer, folder: Path) -> None:
     cursor = server.watched.look().cursor
     later = threading.Timer(0.3, append, (folder, ROUND))
     began = time.monotonic()
@@ -183,8 +186,8 @@ def test_a_question_waits_until_there_is_news(server: watch.Server, folder: Path
     assert len(json.loads(text)["rows"][0]["rows"]) == 1
 
 
-def test_without_news_an_empty_answer_comes(server: watch.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "HOLD", 0.0)
+def test_without_news_an_empty_answer_comes(server: live.PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "HOLD", 0.0)
     cursor = server.watched.look().cursor
     assert json.loads(ask(server, f"/{server.token}/news?cursor={quote(cursor)}")[1]) == {
         "cursor": cursor,
@@ -194,40 +197,40 @@ def test_without_news_an_empty_answer_comes(server: watch.Server, monkeypatch: p
 
 
 @pytest.mark.parametrize("path", ["/", "/news", "/wrong/", "/wrong/news?cursor=x", "/{token}", "/{token}/other", "/é/"])
-def test_nobody_without_the_token_is_answered(server: watch.Server, path: str) -> None:
+def test_requests_without_the_token_are_refused(server: live.PageServer, path: str) -> None:
     assert ask(server, quote(path.format(token=server.token), safe="/?="))[0] == 404
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::1"])
-def test_another_name_for_this_machine_is_refused(server: watch.Server, host: str) -> None:
+def test_another_name_for_this_machine_is_refused(server: live.PageServer, host: str) -> None:
     assert ask(server, f"/{server.token}/", host)[0] == 403
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:1"])
-def test_this_machine_may_be_reached_through_a_tunnel(server: watch.Server, host: str) -> None:
+def test_this_machine_may_be_reached_through_a_tunnel(server: live.PageServer, host: str) -> None:
     assert ask(server, f"/{server.token}/", host)[0] == 200
 
 
 @pytest.mark.parametrize(
     "query", ["", "?cursor=", "?cursor=x", "?cursor=[]", "?cursor={}", "?cursor=3", "?cursor=" + 20000 * "["]
 )
-def test_a_cursor_that_is_not_ours_is_refused(server: watch.Server, query: str) -> None:
+def test_a_cursor_that_is_not_ours_is_refused(server: live.PageServer, query: str) -> None:
     assert ask(server, f"/{server.token}/news{query}")[0] == 400
 
 
-def test_it_listens_to_this_machine_only_and_tokens_differ(server: watch.Server, folder: Path) -> None:
+def test_it_listens_to_this_machine_only_and_tokens_differ(server: live.PageServer, folder: Path) -> None:
     assert server.server_address[0] == "127.0.0.1"
-    with watch.Server(watch.Watched([folder])) as other:
+    with live.PageServer(live.Watched([folder])) as other:
         assert other.token != server.token and len(other.token) >= 20
-    with pytest.raises(UserError, match=f"port {server.server_port} cannot be listened on"):
-        watch.Server(watch.Watched([folder]), server.server_port)
+    with pytest.raises(UserError, match=f"port {server.server_port} cannot be used"):
+        live.PageServer(live.Watched([folder]), server.server_port)
 
 
 def test_a_writer_that_is_gone_leaves_no_lock(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        run_lock.held(tmp_path).__enter__()
+        run_lock.locked(tmp_path).__enter__()
         os._exit(0)  # like a kill: nothing is closed in order
     os.waitpid(child, 0)
-    assert (tmp_path / run_lock.NAME).exists() and run_lock.is_held(tmp_path) is False
-    assert run_lock.is_held(tmp_path / "nothing") is False
+    assert (tmp_path / run_lock.NAME).exists() and run_lock.is_locked(tmp_path) is False
+    assert run_lock.is_locked(tmp_path / "nothing") is False

@@ -12,36 +12,38 @@ from typing import Any
 
 import pytest
 
-from fedskew import record, record_lines
-from fedskew.detection.judge import Options
-from fedskew.report import detection, detection_page, page, runs
+from fedskew.core import atomic_io
+from fedskew.detection.judge import JudgeOptions
+from fedskew.record import reader, schema
+from fedskew.report import detection, load
+from fedskew.report.html import detection_page, detection_words, page
 from tests.commands import succeed
 from tests.report import detected, fakes
 
 CLIENT = {"client": 0, "accuracy_all": 0.5, "accuracy_vacant": 0.25, "recall": [0.5, "nan", 1.0]}
 ROUND = {
-    "kind": "round", "round": 0, "counted": True, "stage": 0, "lr": 0.1, "asked": 2, "replies": 1, "examples": 8,
+    "kind": "round", "round": 1, "counted": True, "stage": 0, "lr": 0.1, "asked": 2, "replies": 1, "examples": 8,
     "steps": 2, "loss": 0.7, "up": 10, "down": 20, "lost": {"1": "too late"}, "late": [1], "clients": [CLIENT],
     "drift_diversity": 1.0, "client_all": 0.5, "client_majority": 0.5, "client_minority": None, "client_vacant": 0.25,
     "accuracy": 0.5, "balanced_accuracy": 0.5, "test_loss": 0.9, "recall": [0.5, "nan", 1.0], "predicted": [1, 2, 3],
     "seconds": 0.5,
 }  # fmt: skip
 END = {
-    "kind": "end", "best": 0.5, "best_round": 0, "last": 0.5, "last10": 0.5, "seconds": 1.0, "weights_sha256": "5eed",
+    "kind": "end", "best": 0.5, "best_round": 1, "last": 0.5, "last10": 0.5, "seconds": 1.0, "weights_sha256": "5eed",
     "confusion": [[1, 0, 0], [0, 1, 1], [0, 0, 1]], "privacy": {"epsilon": None, "delta": 1e-5, "statement": "none"},
 }  # fmt: skip
-#: what is looked at again of a judgement in a record
+#: what is looked at again of a judgment in a record
 READ = ((), ("options",), ("verdict",))
 
 
 def whole() -> list[dict[str, Any]]:
     """A record with everything in it that a report looks at."""
     rates = [0.4 if client in (1, 4) else 0.0 for client in range(10)]
-    noise = {"kind": "symmetric", "noisy": [1, 4], "target": rates, "realised": rates, "flips": [[0]]}
-    header = {"kind": "header", "schema": 1, **fakes.header("fednoro", 0), "noise": noise}
-    door = {"kind": "door", **detected.door(detected.cells([1, 4]), round=0)}
-    door["verdict"]["judgement"]["options"] |= {"simulations": 9, "seeds": 2}
-    return [header, door, ROUND, END]
+    noise = {"kind": "symmetric", "noisy": [1, 4], "target": rates, "realized": rates, "flips": [[0]]}
+    header = {"kind": "header", "schema": reader.SCHEMA, **fakes.header("fednoro", 0), "noise": noise}
+    setup_line = {"kind": "setup", **detected.setup_line(detected.cells([1, 4]), round=1)}
+    setup_line["verdict"]["judgment"]["options"] |= {"simulations": 9, "seeds": 2}
+    return [header, setup_line, ROUND, END]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -66,36 +68,36 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 def write(folder: Path, lines: list[dict[str, Any]]) -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / record.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / reader.NAME).write_bytes(b"".join(atomic_io.seal(json.dumps(line)) + b"\n" for line in lines))
     return folder
 
 
-def _told(run: record.Run) -> None:
+def _stated(run: reader.RunRecord) -> None:
     """What is said of a detection, without its picture, which takes long."""
-    if detection.doors(run):
+    if detection.setups(run):
         found = detection.detect(run)
-        assert detection_page.headline(found) and detection_page.decided(found.shown)
+        assert detection_words.headline(found) and detection_words.decided(found.shown)
         assert len([detection_page.row(found, client) for client in found.shown.clients]) == 10
-        detection_page.warnings(found)
+        detection_words.warnings(found)
 
 
-@pytest.mark.parametrize("number", range(4), ids=["header", "door", "round", "end"])
+@pytest.mark.parametrize("number", range(4), ids=["header", "setup", "round", "end"])
 def test_whatever_a_field_is_replaced_by_a_page_is_made(number: int, tmp_path: Path) -> None:
     lines, drawn, refused = whole(), 0, 0
     for path in places(lines[number]):
-        if path in (("kind",), ("schema",)) or (path[:2] == ("verdict", "judgement") and path[2:3] not in READ):
+        if path in (("kind",), ("schema",)) or (path[:2] == ("verdict", "judgment") and path[2:3] not in READ):
             continue
         for new in ("word", None, ...) if number == 1 else ("word", -1.5, 10**400, [], {}, None, ...):
             made = changed(lines, (number, *path), new)
             run = write(tmp_path / "run", made if number == 1 else [made[0], *made[2:]])
-            found = record.read(run)
+            found = reader.read(run)
             if found.note is not None:
                 assert "is malformed at line" in found.note
                 refused += 1
                 continue
             drawn += 1
             try:
-                _told(found) if number == 1 else page.html(runs.read([run]))
+                _stated(found) if number == 1 else page.html(load.read([run]))
             except Exception as error:
                 pytest.fail(f"{path} is {new!r}: {error!r}")
     assert drawn >= 5 and refused > 30
@@ -121,8 +123,8 @@ def test_whatever_a_field_is_replaced_by_a_page_is_made(number: int, tmp_path: P
     ],
 )
 def test_a_field_of_another_type_ends_the_reading(number: int, path: tuple[str, ...], new: Any, tmp_path: Path) -> None:
-    assert record.read(write(tmp_path / "run", whole())).note is None
-    found = record.read(write(tmp_path / "run", changed(whole(), (number - 1, *path), new)))
+    assert reader.read(write(tmp_path / "run", whole())).note is None
+    found = reader.read(write(tmp_path / "run", changed(whole(), (number - 1, *path), new)))
     assert found.note is not None and f"malformed at line {number}; read up to there" in found.note
 
 
@@ -134,18 +136,18 @@ def test_the_report_says_what_it_could_not_read(tmp_path: Path) -> None:
 
 def test_a_class_that_is_called_like_a_number_keeps_its_name(tmp_path: Path) -> None:
     header = changed(whole()[0], ("data", "labels"), ["inf", "nan", "c"])
-    read = record.read(write(tmp_path / "run", [header, ROUND]))
+    read = reader.read(write(tmp_path / "run", [header, ROUND]))
     assert read.header["data"]["labels"] == ["inf", "nan", "c"]
 
 
 def test_the_options_of_a_detection_are_those_that_there_are() -> None:
-    assert set(record_lines.DetectionOptions.__annotations__) == {field.name for field in fields(Options)}
+    assert set(schema.RecordedOptions.__annotations__) == {field.name for field in fields(JudgeOptions)}
 
 
 def test_looking_at_every_field_costs_little(tmp_path: Path) -> None:
     clients = [CLIENT | {"client": k, "recall": [0.5] * 10} for k in range(10)]
-    many = [ROUND | {"round": index, "recall": [0.5] * 100, "clients": clients} for index in range(200)]
+    many = [ROUND | {"round": index + 1, "recall": [0.5] * 100, "clients": clients} for index in range(200)]
     run = write(tmp_path / "run", [whole()[0], *many])
     began = time.process_time()
-    assert len(record.read(run).rounds) == 200
+    assert len(reader.read(run).rounds) == 200
     assert time.process_time() - began < 0.1  # 50 such runs are to be read in a part of 10 s

@@ -26,7 +26,7 @@ def test_rounds_are_counted_to_the_first_methods_end_unless_a_target_is_given() 
 def test_client_models_are_averaged_over_the_last_ten_rounds() -> None:
     run = fakes.run([0.5] * 12)
     for index, line in enumerate(run.rounds):
-        line["client_vacant"] = 0.0 if index < 2 else 0.5
+        line.client_vacant = 0.0 if index < 2 else 0.5
     (row,) = tables.comparison({"fedavg": [run]})
     assert row["vacant"] == 0.5
     assert row["majority"] is None
@@ -47,7 +47,7 @@ def test_cells_leave_out_what_no_run_has() -> None:
     assert cells[1][5] == "–"
 
 
-def test_markdown_keeps_a_bar_inside_its_cell() -> None:
+def test_markdown_escapes_a_bar_in_a_cell() -> None:
     assert tables.markdown(["a", "b"], [["x|y", "1"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |\n"
 
 

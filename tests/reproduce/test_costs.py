@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedskew.reproduce import costs, facts
-from fedskew.reproduce.catalogue import find, presets
+from fedskew.reproduce.presets import find, presets
 from fedskew.reproduce.schema import SCALES
 
 MINUTES = 60
@@ -37,8 +37,8 @@ def test_the_update_of_one_client_costs_what_that_client_does() -> None:
     cell = find("fedvls/table12")[0][0].cells("small", ["fedavg"])[0]
     assert cell.client == 0
     # table 7's client 0 has 3310 + 3 + 4 + 4992 + 13 + 2 images; one epoch, and half a batch more; one model is scored
-    held = sum(facts.counts(cell.config)[0].tolist())
-    assert costs.steps(cell.config, cell.client) == pytest.approx(held / 64 + 0.5 + 10000 / 64 / 3)
+    owned = sum(facts.counts(cell.config)[0].tolist())
+    assert costs.steps(cell.config, cell.client) == pytest.approx(owned / 64 + 0.5 + 10000 / 64 / 3)
 
 
 def test_annotators_and_stages_beside_the_rounds_are_counted() -> None:
@@ -109,9 +109,9 @@ def test_every_partition_can_be_drawn() -> None:
     for preset in presets().values():
         for cell in (cell for scale in SCALES for cell in preset.cells(scale)):
             config, wanted = cell.config, cell.config.partition
-            told = repr((config.data, wanted, config.seed))
-            if told not in drawn and wanted.name != "natural" and (wanted.alpha, wanted.clients) != (0.05, 100):
-                drawn.add(told)
+            stated = repr((config.data, wanted, config.seed))
+            if stated not in drawn and wanted.name != "natural" and (wanted.alpha, wanted.clients) != (0.05, 100):
+                drawn.add(stated)
                 counts = facts.counts(config)
                 assert counts.shape == (wanted.clients, len(facts.of(config).classes))
                 assert counts.sum() == facts.of(config).train

@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fedskew.reproduce import drawing, measure
-from fedskew.reproduce.catalogue import find
-from fedskew.reproduce.measure import Ran
+from fedskew.reproduce.measure import CellRuns
+from fedskew.reproduce.presets import find
 from tests.report import fakes
 
 
@@ -16,7 +16,7 @@ def drawn(wanted: str, scale: Any = "paper") -> Figure:
     """With a run of three rounds for each cell; the n-th has a best accuracy of n %."""
     preset = find(wanted)[0][0]
     ran = [
-        Ran(cell, [fakes.run([0.001, number / 100, 0.002])], [], [fakes.run([0.5])])
+        CellRuns(cell, [fakes.run([0.001, number / 100, 0.002])], [], [fakes.run([0.5])])
         for number, cell in enumerate(preset.cells(scale), 1)
     ]
     figure = drawing.draw(preset, ran, measure.measured(preset, ran), [])
@@ -54,7 +54,7 @@ def test_a_sweep_has_a_line_for_each_task() -> None:
 
 
 def test_every_swept_key_has_a_name() -> None:
-    from fedskew.reproduce.catalogue import presets
+    from fedskew.reproduce.presets import presets
 
     assert {preset.sweep.key for preset in presets().values() if preset.sweep} <= drawing._CALLED.keys()
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 from fedskew.methods import registry
-from fedskew.reproduce import catalogue
-from fedskew.reproduce.catalogue import find, presets
+from fedskew.reproduce import presets as catalog
+from fedskew.reproduce.presets import find, presets
 from fedskew.reproduce.schema import SCALES, STILL, Hyper
 
 SETTINGS = [
@@ -45,6 +45,8 @@ IDS = [
     "fednoro/table4/ich-rho0.4-eta0.3-0.5", "fednoro/table4/isic-rho0.6-eta0.5-0.7", "fednoro/table5",
     "fednoro/fig3/ich-partition", "fednoro/fig3/isic-partition", "fednoro/fig4/ich-rho0.4-eta0.3-0.5-t1sweep",
     *(f"fednoro/table{number}/ham10000-rho0.4-eta0.5-0.7" for number in (1, 3, 4)), "fednoro/table1/ham10000-clean",
+    *(f"niid-bench/cifar10/{task}" for task in ("label2", "labeldir-0.5", "label2-100", "labeldir-0.5-100", "iid-100")),
+    *(f"fnbench/agnews/{task}" for task in ("symmetric-dir-0.5", "pairflip-dir-1.0")),
 ]  # fmt: skip
 
 
@@ -56,12 +58,12 @@ def test_every_identifier_of_the_specification_is_there(wanted: str) -> None:
 def test_a_row_that_is_no_run_stands_for_the_run_that_it_is_read_off() -> None:
     runs = {row: find(f"fednoro/table3/ich-rho0.3-eta0.3-0.5/{row}")[0][1] for row in ("lid", "loss+la")}
     assert runs == {"lid": ("without-la",), "loss+la": ("with-la",)}
-    with pytest.raises(UserError, match=r"has no method 'lod'; known: .*lid"):
+    with pytest.raises(UserError, match=r"has no method 'lod'. Known: .*lid"):
         find("fednoro/table3/ich-rho0.3-eta0.3-0.5/lod")
 
 
 @pytest.mark.parametrize("preset", presets().values(), ids=lambda preset: preset.id)
-def test_a_preset_builds_at_every_scale(preset: catalogue.Preset) -> None:
+def test_a_preset_builds_at_every_scale(preset: catalog.Preset) -> None:
     """Configurations are checked as they are made; methods are built; each value has a source."""
     for scale in SCALES:
         cells = preset.cells(scale)
@@ -79,11 +81,26 @@ def test_the_paper_s_scale_of_a_cell_by_hand() -> None:
     (preset, _), *_ = find("fedlmd/table1/cifar10-lda-0.05")
     config = next(cell.config for cell in preset.cells("paper") if cell.row == "fedlmd")
     assert config.method == "fedlmd(beta=2.0, tau=3.0)"
-    assert (config.rounds, config.per_round, config.seed, config.model.name) == (200, 10, 2022, "cnn2")
+    assert (config.rounds, config.clients_per_round, config.seed, config.model.name) == (200, 10, 2022, "cnn2")
     assert (config.partition.name, config.partition.alpha, config.partition.clients) == ("dirichlet", 0.05, 100)
     assert config.partition.legacy and config.partition.seed == 19940817 and config.cohort.replay == "fedntd"
-    assert (config.local.epochs, config.local.batch, config.local.lr, config.local.lr_decay) == (5, 50, 0.01, 0.99)
+    assert (config.local.epochs, config.local.batch_size, config.local.lr, config.local.lr_decay) == (5, 50, 0.01, 0.99)
     assert config.data.augment == "fedlmd-cifar10" and config.local.weight_decay == 1e-5
+
+
+def test_the_board_s_protocol_by_hand() -> None:
+    """The section on NIID-Bench of its specification; the partition is drawn with the run's own seed."""
+    (preset, _), *_ = find("niid-bench/cifar10/label2")
+    (cell,) = preset.cells("paper", ["scaffold"])
+    local, split = cell.config.local, cell.config.partition
+    assert (cell.config.rounds, cell.config.clients_per_round, cell.config.seed) == (50, None, 0)
+    assert (cell.config.model.name, cell.config.data.augment) == ("simple-cnn", "niid-bench")
+    assert (split.name, split.k, split.clients, split.legacy, split.seed) == ("labels", 2, 10, True, None)
+    assert (local.optimizer, local.epochs, local.batch_size, local.lr) == ("sgd", 10, 64, 0.01)
+    assert (local.lr_decay, local.momentum, local.weight_decay) == (1.0, 0.9, 1e-5)
+    assert cell.config.method == "scaffold(weights='mixed')" and preset.seeds == 3
+    mu = {task: method_of(f"niid-bench/cifar10/{task}", "fedprox") for task in ("label2", "label2-100", "iid-100")}
+    assert mu == {"label2": "fedprox", "label2-100": "fedprox(mu=0.001)", "iid-100": "fedprox"}
 
 
 def method_of(wanted: str, row: str) -> str:
@@ -182,7 +199,7 @@ def test_every_task_that_is_not_the_papers_says_whom_it_stands_for() -> None:
         for task in own:  # the protocol's line is that of the configuration
             config = preset.config("paper", task)
             local, epochs = config.local, f"{config.local.epochs} epoch{'s' * (config.local.epochs > 1)}"
-            assert f"each of {config.rounds} rounds of {epochs}, batch {local.batch}" in preset.protocol
+            assert f"each of {config.rounds} rounds of {epochs}, batch {local.batch_size}" in preset.protocol
 
 
 def test_what_is_assumed_is_named_with_its_value() -> None:
@@ -231,9 +248,9 @@ def test_names_are_found_in_several_ways() -> None:
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(UserError, match="there is no table or figure 'fedlmd/table8'"):
         find("fedlmd/table8")
-    with pytest.raises(UserError, match="did you mean 'fedlmd/table1'"):
+    with pytest.raises(UserError, match="Did you mean 'fedlmd/table1'"):
         find("fedlmd/tabel1")
-    with pytest.raises(UserError, match="figure 'nope'; 'fedskew reproduce --list' shows all of them"):
+    with pytest.raises(UserError, match=r"figure 'nope'\. 'fedskew reproduce --list' shows all of them"):
         find("nope")
     (preset, _), *_ = find("fedlmd/table1")
     with pytest.raises(UserError, match="has no method 'fedprox'"):
@@ -245,5 +262,5 @@ def test_a_value_without_a_source_is_refused() -> None:
         Hyper.model_validate({"usual": {"mu": 1.0}})
     with pytest.raises(ValidationError, match=r"\['tau'\] have a value or a source but not both"):
         Hyper.model_validate({"usual": {"mu": 1.0}, "source": {"mu": "paper"}, "at": {"mnist": {"tau": 2.0}}})
-    with pytest.raises(ValidationError, match=r"\['tau'\] have no value at the scale of the paper"):
+    with pytest.raises(ValidationError, match=r"\['tau'\] have no value at the paper.s scale"):
         Hyper.model_validate({"usual": {"mu": 1.0}, "source": {"mu": "paper"}, "small": {"tau": 2.0}})

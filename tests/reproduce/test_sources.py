@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fedskew.methods import registry
-from fedskew.reproduce import catalogue
+from fedskew.reproduce import presets
 from fedskew.reproduce.schema import Hyper
 
-ROWS = {(file, row): hyper for file in catalogue.FILES for row, hyper in catalogue.read(file).methods.items()}
+ROWS = {(file, row): hyper for file in presets.FILES for row, hyper in presets.read(file).methods.items()}
 
 #: Switches that presets leave alone, for the ledger says which reading is taken: the row or the method's card cites it.
 READINGS = {
@@ -61,10 +61,10 @@ IDLE = {
 }
 
 
-def pieces(row: str, hyper: Hyper) -> list[tuple[registry.Entry, dict[str, Any]]]:
+def pieces(row: str, hyper: Hyper) -> list[tuple[registry.RegisteredMethod, dict[str, Any]]]:
     """The registered methods that a row is made of, each with what the row gives to it."""
     if hyper.is_ is None:
-        of_the_run = catalogue._OF_THE_RUN
+        of_the_run = presets._OF_THE_RUN
         return [(registry.entry(row), {name: hyper.usual.get(name) for name in hyper.source.keys() - of_the_run})]
     return registry.parse(hyper.is_.format(**hyper.usual))
 
@@ -103,14 +103,14 @@ def test_what_a_row_writes_is_what_it_runs(file: str, row: str) -> None:
     hyper = ROWS[file, row]
     assert hyper.is_ is not None
     fields = set(re.findall(r"\{(\w+)(?:!r)?\}", hyper.is_))
-    assert fields == hyper.source.keys() - catalogue._OF_THE_RUN
+    assert fields == hyper.source.keys() - presets._OF_THE_RUN
     fixed = re.findall(r"(\w+)=(?!\{)", hyper.is_)
     for entry, given in pieces(row, hyper):
         assert not [name for name in fixed if name in given and given[name] == entry.defaults[name]]
 
 
 def test_what_stands_still_in_fednoro_is_no_part_of_it() -> None:
-    """Of the lists above, what can be told from the parts that a method is made of."""
+    """Return the entries of the lists above that follow from a method's parts."""
     others = {"a": 0.5, "T": 0.5, "ramp_end": 7, "kd_logits": "'raw'", "distil": False, "distance": None,
               "buffers": False, "soft": True}  # fmt: skip
     for switch in (("distil", False), ("distance", None), ("drop", True)):
@@ -123,7 +123,8 @@ def test_what_stands_still_in_fednoro_is_no_part_of_it() -> None:
 
 
 def test_what_neither_paper_nor_code_says_is_assumed() -> None:
-    """FedVLS prints beta alone of FedNTD and FedLMD; FedNoRo does not say how it ran RHFL, nor FedLSR on its images."""
+    """FedVLS prints beta alone of FedNTD and FedLMD; FedNoRo and FNBench do not say how they ran RHFL, nor FedNoRo
+    FedLSR on its images. FedLC is no method of NIID-Bench."""
     assert ROWS["fedvls", "fedlmd"].usual == ROWS["fedvls", "fedntd"].usual == {"beta": 0.1, "tau": 1.0}
     assumed = {
         (file, row, name)
@@ -136,6 +137,8 @@ def test_what_neither_paper_nor_code_says_is_assumed() -> None:
         *(("fedvls", row, "tau") for row in ("fedntd", "fedlmd")),
         *(("fedvls", row, name) for row in ("fedkd", "fedekd") for name in ("beta", "tau")),
         *(("fedvls", "feddkd", name) for name in ("gamma", "alpha", "beta", "tau")),
-        *(("fednoro", "rhfl", name) for name in ("safe", "size_weighted")),
+        *((file, "rhfl", name) for file in ("fednoro", "fnbench") for name in ("safe", "size_weighted")),
+        ("fnbench", "rhfl", "eta"),
+        ("niid-bench", "fedlc", "tau"),
         *(("fednoro", "fedlsr", name) for name in ("degrees", "flip")),
     }

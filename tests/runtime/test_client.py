@@ -11,18 +11,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contract import harness
 
-from fedskew import seeds, tree
-from fedskew.methods import registry
+from fedskew.core import seeds, tree
+from fedskew.core.types import ClientState
 from fedskew.parts import compose
 from fedskew.parts.protocol import Effort, Term
-from fedskew.parts.views import Pass
-from fedskew.types import Keep
-from fedskew.work import server
-from fedskew.work.client import batches, settled, visit
-from fedskew.work.loop import _following
-from fedskew.work.site import Site
+from fedskew.parts.views import ForwardPass
+from fedskew.runtime import server
+from fedskew.runtime.client import batches, confirmed, visit
+from fedskew.runtime.context import RunContext
+from fedskew.runtime.loop import _next_stage
+from tests.contract import harness
 
 
 def cut(
@@ -66,40 +65,47 @@ def test_every_epoch_shows_every_sample_once(samples: int, batch: int, norm: boo
         assert flat.tolist() == [epochs] * samples
 
 
-def first_round(method: str = "fedavg", **options: Any) -> tuple[Site, list[Any]]:
-    site, state = harness.site_of(harness.config(method, **options))
-    ahead = _following(site, state.round)
+def first_round(method: str = "fedavg", **options: Any) -> tuple[RunContext, list[Any]]:
+    context, state = harness.site_of(harness.config(method, **options))
+    ahead = _next_stage(context, state.round)
     assert ahead is not None
-    model = server.carried(site, state)
-    state = server.furnish(site, dataclasses.replace(state, round=ahead), model)
-    return site, server.broadcasts(site, state, [0, 1, 2, 3], False)
+    model = server.carried(context, state)
+    state = server.init_memory(context, dataclasses.replace(state, round=ahead), model)
+    return context, server.broadcasts(context, state, [0, 1, 2, 3], False)
 
 
 def test_any_client_of_any_round_can_be_replayed_alone() -> None:
-    site, sent = first_round("scaffold")
-    alone, _ = visit(site, sent[2], Keep())
+    context, sent = first_round("scaffold")
+    alone, _ = visit(context, sent[2], ClientState())
     for each in (sent[0], sent[3]):
-        visit(site, each, Keep())
-    again, _ = visit(site, sent[2], Keep())
+        visit(context, each, ClientState())
+    again, _ = visit(context, sent[2], ClientState())
     assert tree.equal(alone.weights, again.weights) and tree.equal(alone.buffers, again.buffers)
 
 
 def test_the_received_weights_are_left_alone() -> None:
-    site, sent = first_round("fedsam")
+    context, sent = first_round("fedsam")
     before = tree.digest(sent[0].weights)
-    update, _ = visit(site, sent[0], Keep())
+    update, _ = visit(context, sent[0], ClientState())
     assert tree.digest(sent[0].weights) == before != tree.digest(update.weights | update.buffers)
 
 
 def test_a_pending_visit_is_final_only_if_it_was_seen() -> None:
     one = torch.ones(1)
-    keep = Keep({"p@0": {"a": one}}, {}, (7, {"p@0": {"a": 2 * one}}, {"f": one}))
-    assert settled(keep, 7) == Keep({"p@0": {"a": 2 * one}}, {"f": one})
-    assert settled(keep, 5).memory["p@0"]["a"] is one and settled(keep, 5).pending is None
+    client_state = ClientState({"p@0": {"a": one}}, {}, (7, {"p@0": {"a": 2 * one}}, {"f": one}))
+    assert confirmed(client_state, 7) == ClientState({"p@0": {"a": 2 * one}}, {"f": one})
+    assert confirmed(client_state, 5).memory["p@0"]["a"] is one and confirmed(client_state, 5).pending is None
 
 
 def test_a_second_pass_leaves_batch_norm_statistics_alone() -> None:
-    one: dict[str, Any] = {"rounds": 1, "clients": 1, "per_round": 1, "partition": "iid", "epochs": 1, "batch": 500}
+    one: dict[str, Any] = {
+        "rounds": 1,
+        "clients": 1,
+        "clients_per_round": 1,
+        "partition": "iid",
+        "local_epochs": 1,
+        "batch_size": 500,
+    }
     plain, sharp = (harness.finish(harness.config(method, **one)) for method in ("fedavg", "fedsam"))
     assert plain.weights is not None and sharp.weights is not None
     running = [name for name in plain.weights if "running" in name]
@@ -109,19 +115,19 @@ def test_a_second_pass_leaves_batch_norm_statistics_alone() -> None:
 
 
 def test_corrected_labels_are_what_parts_see() -> None:
-    site, _ = first_round()
-    corrected = torch.zeros(len(site.shard(0, {})), dtype=torch.int64)
-    assert site.shard(0, {"labels": corrected}).counts.tolist() == [len(corrected)] + [0] * 9
+    context, _ = first_round()
+    corrected = torch.zeros(len(context.shard(0, {})), dtype=torch.int64)
+    assert context.shard(0, {"labels": corrected}).counts.tolist() == [len(corrected)] + [0] * 9
 
 
 @dataclasses.dataclass(frozen=True)
 class Broken(Term):
-    def loss(self, out: Pass, mine: Any) -> torch.Tensor:
+    def loss(self, out: ForwardPass, scratch: Any) -> torch.Tensor:
         raise ZeroDivisionError("on purpose")
 
 
 def test_an_error_says_where_it_happened() -> None:
-    broken = compose.method(registry.build("fedavg").card, terms=(Broken(),))
+    broken = compose.method(terms=(Broken(),))
     with pytest.raises(ZeroDivisionError) as caught:
         harness.finish(harness.config(), broken)
     assert caught.value.__notes__ == ["while working for client 0, round 0, stage 0, part Broken"]
@@ -132,7 +138,9 @@ def test_clients_without_samples_are_as_if_they_had_not_been_asked(tmp_path: Pat
     for lists in ([[*range(50)], [], [*range(50, 120)]], [[*range(50)], [*range(50, 120)]]):
         path = tmp_path / f"{len(lists)}.json"
         path.write_text(json.dumps(lists))
-        wanted = harness.config(partition=f"explicit:{path}", clients=len(lists), per_round=None, settings=[], rounds=1)
+        wanted = harness.config(
+            partition=f"explicit:{path}", clients=len(lists), clients_per_round=None, settings=[], rounds=1
+        )
         results.append(harness.finish(wanted).rounds[0])
     assert results[0]["replies"] == 2 and results[0]["asked"] == 3
     assert results[0]["examples"] == results[1]["examples"] == 120

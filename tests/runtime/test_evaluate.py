@@ -1,4 +1,4 @@
-"""A model whose logits are no numbers predicts nothing, and is told as diverged."""
+"""A model whose logits are no numbers predicts nothing, and counts as diverged."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.commands import succeed
 from torch import tensor
 
-from fedskew import record
-from fedskew.work import evaluate
+from fedskew.record import reader
+from fedskew.runtime import evaluate
+from tests.commands import succeed
 
 NAN, INF = math.nan, math.inf
 
@@ -43,14 +43,14 @@ def test_where_all_is_decided_nothing_is_added() -> None:
         assert "undecided" not in found
 
 
-def test_a_model_without_predictions_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_predictions_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights are numbers, but for test samples far from all training samples its logits are not."""
     monkeypatch.chdir(tmp_path)
     x, y = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3
     quick = ["run", "--engine", "inline", "--rounds", "1", "--clients", "2", "--partition", "iid", "--out", "mine"]
     np.savez("far.npz", x_train=x, y_train=y, x_test=np.full_like(x, 3e38), y_test=y)
     text = succeed(*quick, "--data", "far.npz")
-    (line,) = record.read("mine").rounds
+    (line,) = reader.read("mine").rounds
     assert (line["accuracy"], line["undecided"], line["recall"]) == (0.0, 60, [0.0] * 3)
     assert math.isnan(line["test_loss"]) and sum(line["predicted"]) == 0
     assert "the last model gives no numbers for 60 of 60 test samples, which count as wrong" in text

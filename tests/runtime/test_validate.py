@@ -1,4 +1,4 @@
-"""An update from afar is believed only if it looks as it must."""
+"""An update from another machine passes only if it looks as it must."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from typing import Any
 
 import pytest
 import torch
+
+from fedskew.core.types import Broadcast, ClientState, Update
+from fedskew.experiment import run as experiment
+from fedskew.runtime import server, validate
+from fedskew.runtime.accumulate import Replies, accumulate
+from fedskew.runtime.client import visit
+from fedskew.runtime.context import one_thread
+from fedskew.runtime.validate import UpdateValidator
 from tests.contract import harness
 
-from fedskew import experiment
-from fedskew.types import Broadcast, Keep, Update
-from fedskew.work import server, validate
-from fedskew.work.client import visit
-from fedskew.work.gather import Gathered, lift
-from fedskew.work.site import one_thread
-from fedskew.work.validate import Inspector
 
-
-def asked(method: str) -> tuple[Inspector, dict[int, Broadcast], dict[int, Update]]:
+def asked(method: str) -> tuple[UpdateValidator, dict[int, Broadcast], dict[int, Update]]:
     """A turn: what was sent to four clients, and their honest replies."""
-    site, state = harness.site_of(harness.config(method, per_round=4))
+    context, state = harness.site_of(harness.config(method, clients_per_round=4))
     inside = replace(state, round=replace(state.round, stage=0))
-    inside = server.furnish(site, inside, server.carried(site, state))
-    sent = {each.client: each for each in server.broadcasts(site, inside, range(4), score=False)}
+    inside = server.init_memory(context, inside, server.carried(context, state))
+    sent = {each.client: each for each in server.broadcasts(context, inside, range(4), score=False)}
     with one_thread():
-        return Inspector(site, 10), sent, {client: visit(site, each, Keep())[0] for client, each in sent.items()}
+        return (
+            UpdateValidator(context, 10),
+            sent,
+            {client: visit(context, each, ClientState())[0] for client, each in sent.items()},
+        )
 
 
 @pytest.fixture(scope="module")
@@ -55,30 +59,30 @@ HOSTILE: dict[str, tuple[Callable[[Update], Any], str]] = {
     "nan": (weights(lambda t: t * torch.nan), "not finite"),
     "infinite": (weights(lambda t: t / 0), "not finite"),
     "huge": (weights(lambda t: t * 0 + 1e15), "the norm of its weights"),
-    "shape": (weights(lambda t: t[:1]), "and must be torch.float32"),
+    "shape": (weights(lambda t: t[:1]), "but must be torch.float32"),
     "dtype": (weights(lambda t: t.double()), "is torch.float64"),
     "missing": (weights(lambda t: None), "is missing"),
-    "extra": (lambda u: replace(u, weights={**u.weights, "more": torch.ones(1)}), "one too many"),
+    "extra": (lambda u: replace(u, weights={**u.weights, "more": torch.ones(1)}), "is unknown"),
     "buffers": (lambda u: replace(u, buffers={}), "of its buffers is missing"),
-    "silent part": (lambda u: replace(u, extras={}), "it speaks for []"),
-    "strange part": (lambda u: replace(u, extras={**u.extras, "Other": {}}), "it speaks for"),
+    "silent part": (lambda u: replace(u, extras={}), "it has extras of []"),
+    "strange part": (lambda u: replace(u, extras={**u.extras, "Other": {}}), "it has extras of"),
     "other client": (lambda u: replace(u, client=3), "client 0 was asked"),
     "not a number": (lambda u: replace(u, examples="many"), "its examples are 'many'"),
     "negative": (lambda u: replace(u, steps=-1), "its steps are -1"),
     "no example": (lambda u: replace(u, examples=0), "without an example"),
     "no tree": (lambda u: replace(u, weights=[1]), "no dictionary of dense tensors"),
     "no metrics": (lambda u: replace(u, metrics={}), "metric 'loss' is missing"),
-    "more metrics": (lambda u: replace(u, metrics={**u.metrics, "patients": 3.0}), "which nobody asked for"),
+    "more metrics": (lambda u: replace(u, metrics={**u.metrics, "patients": 3.0}), "which was not asked for"),
     "nan loss": (lambda u: replace(u, metrics={**u.metrics, "loss": torch.nan}), "metric 'loss' is not finite"),
     "beyond floats": (lambda u: replace(u, examples=10**400), "its examples are 1000"),
     "other steps": (lambda u: replace(u, steps=u.steps + 1), "examples make"),
-    "names of two kinds": (lambda u: replace(u, extras={1: {}, "a": {}}), "calls something 1, and names must be text"),
-    "a number for a name": (lambda u: replace(u, metrics={**u.metrics, 7: 0.5}), "calls something 7"),
+    "names of two kinds": (lambda u: replace(u, extras={1: {}, "a": {}}), "has the name 1, but names must be strings"),
+    "a number for a name": (lambda u: replace(u, metrics={**u.metrics, 7: 0.5}), "has the name 7"),
     "negative variance": (buffers("running_var", lambda t: -t), "a variance below 0"),
     "negative counter": (buffers("num_batches_tracked", lambda t: t * 0 - 1), "a counter that fell below 0"),
     "full counter": (buffers("num_batches_tracked", lambda t: t * 0 + 2**63 - 1), "grew by more than"),
     "sparse": (weights(lambda t: t.to_sparse()), "no dictionary of dense tensors"),
-    "something else": (lambda u: Keep(), "a Keep came in the place"),
+    "something else": (lambda u: ClientState(), "it is a ClientState and no update"),
 }
 
 
@@ -87,14 +91,14 @@ def test_a_hostile_update_is_refused_and_the_others_stay(
     scaffold: Any, spoil: Callable[[Update], Any], reason: str
 ) -> None:
     inspector, sent, replies = scaffold
-    good, refused = inspector.sift(sent, {**replies, 0: spoil(replies[0])})
+    good, refused = inspector.filter(sent, {**replies, 0: spoil(replies[0])})
     assert set(good) == {1, 2, 3}
     assert set(refused) == {0} and reason in refused[0]
 
 
 def test_honest_updates_are_believed_untouched(scaffold: Any) -> None:
     inspector, sent, replies = scaffold
-    good, refused = inspector.sift(sent, replies)
+    good, refused = inspector.filter(sent, replies)
     assert good == replies and not refused
 
 
@@ -104,7 +108,7 @@ def test_a_huge_extra_is_refused(scaffold: Any) -> None:
     (part,) = (name for name, each in replies[0].extras.items() if each)
     huge = {name: t * 1e6 for name, t in replies[0].extras[part].items()}
     spoilt = replace(replies[0], extras={**replies[0].extras, part: huge})
-    _, refused = inspector.sift(sent, {**replies, 0: spoilt})
+    _, refused = inspector.filter(sent, {**replies, 0: spoilt})
     assert f"the norm of its {part}" in refused[0]
 
 
@@ -120,15 +124,15 @@ def test_ten_times_the_median_is_the_bound(scaffold: Any, factor: float, fine: b
         there = {key: sent[client].weights[key].clone() for key in replies[client].weights}
         return replace(replies[client], weights={**there, name: there[name] + step})
 
-    good, _ = inspector.sift(sent, {0: moved(0, factor)} | {client: moved(client, 1.0) for client in (1, 2, 3)})
+    good, _ = inspector.filter(sent, {0: moved(0, factor)} | {client: moved(client, 1.0) for client in (1, 2, 3)})
     assert (0 in good) == fine and {1, 2, 3} <= set(good)
 
 
 def test_alone_the_change_is_compared_with_the_model(scaffold: Any) -> None:
     inspector, sent, replies = scaffold
-    assert 0 in inspector.sift(sent, {0: replies[0]})[0]
+    assert 0 in inspector.filter(sent, {0: replies[0]})[0]
     spoilt = weights(lambda t: t * 0 + 1e15)(replies[0])
-    assert "the norm of its weights" in inspector.sift(sent, {0: spoilt})[1][0]
+    assert "the norm of its weights" in inspector.filter(sent, {0: spoilt})[1][0]
 
 
 def extras(update: Update, factor: float) -> Update:
@@ -139,7 +143,7 @@ def extras(update: Update, factor: float) -> Update:
 def test_of_two_the_smaller_is_not_the_usual_one(scaffold: Any) -> None:
     """Extras a million times smaller than the other's would make the honest one's absurdly large."""
     inspector, sent, replies = scaffold
-    good, refused = inspector.sift(sent, {0: replies[0], 1: extras(replies[1], 1e-6)})
+    good, refused = inspector.filter(sent, {0: replies[0], 1: extras(replies[1], 1e-6)})
     assert set(good) == {0, 1} and not refused
 
 
@@ -147,50 +151,50 @@ def test_where_most_send_nothing_something_is_too_much(scaffold: Any) -> None:
     """Norms 1, 0, 0, 0 have the median 0, and ten times that is 0. Of 1, 1, 1, 0, 0, 0 those that are not 0 decide."""
     inspector, sent, replies = scaffold
     nothing = {client: extras(replies[client], 0.0) for client in (1, 2, 3)}
-    assert "and 0 is usual" in inspector.sift(sent, {**nothing, 0: replies[0]})[1][0]
+    assert "but 0 is usual" in inspector.filter(sent, {**nothing, 0: replies[0]})[1][0]
     assert validate._usual([1.0, 2.0, 3.0, 0.0, 0.0, 0.0]) == 2.0
 
 
-def test_who_made_no_step_is_nobody_to_judge(scaffold: Any) -> None:
+def test_a_client_without_a_step_is_not_validated(scaffold: Any) -> None:
     inspector, sent, _ = scaffold
     idle = Update(0, 0, 0, {}, {}, {}, {})
-    assert inspector.sift(sent, {0: idle}) == ({0: idle}, {})
+    assert inspector.filter(sent, {0: idle}) == ({0: idle}, {})
 
 
 def test_a_part_may_send_a_row_for_each_class_it_has() -> None:
     inspector, sent, replies = asked("fpl")
     assert len({len(each.extras["Prototypes"]["class"]) for each in replies.values()}) > 1
-    assert not inspector.sift(sent, replies)[1]
+    assert not inspector.filter(sent, replies)[1]
 
     def spoilt(**changed: torch.Tensor) -> str:
-        mine = replies[0].extras["Prototypes"] | changed
-        lie = replace(replies[0], extras={**replies[0].extras, "Prototypes": mine})
-        return inspector.sift(sent, {**replies, 0: lie})[1].get(0, "")
+        scratch = replies[0].extras["Prototypes"] | changed
+        lie = replace(replies[0], extras={**replies[0].extras, "Prototypes": scratch})
+        return inspector.filter(sent, {**replies, 0: lie})[1].get(0, "")
 
     rows = len(replies[0].extras["Prototypes"]["class"])
     assert "equally many" in spoilt(mean=replies[0].extras["Prototypes"]["mean"][1:])
     none = {name: t[:0] for name, t in replies[0].extras["Prototypes"].items()}
-    assert "prototypes of no class" in spoilt(**none)
-    assert "must name classes below 10" in spoilt(**{"class": torch.arange(rows) + 10})
-    assert "must name classes below 10" in spoilt(**{"class": torch.zeros(rows, dtype=torch.int64)})
-    assert "and must be torch.float32 [10, " in spoilt(mean=torch.zeros(11, 16), **{"class": torch.arange(11)})
+    assert "it has no prototype" in spoilt(**none)
+    assert "must list classes below 10" in spoilt(**{"class": torch.arange(rows) + 10})
+    assert "must list classes below 10" in spoilt(**{"class": torch.zeros(rows, dtype=torch.int64)})
+    assert "but must be torch.float32 [10, " in spoilt(mean=torch.zeros(11, 16), **{"class": torch.arange(11)})
 
 
 def test_only_where_a_part_says_so_may_a_number_be_missing() -> None:
     """A detection's cells are NaN for classes the client does not have; infinite they may not be, nor other tensors."""
-    site, state = harness.site_of(harness.config("fednoro(warmup=1)"))
-    door = replace(state, round=replace(state.round, stage=1))
-    (number,) = (n for n, entry in enumerate(site.plan.stage(door.round).entries) if entry.name == "Detect")
-    sent = {each.client: each for each in server.queries(site, door, number, server.carried(site, state))}
+    context, state = harness.site_of(harness.config("fednoro(warmup=1)"))
+    setup_line = replace(state, round=replace(state.round, stage=1))
+    (number,) = (n for n, setup in enumerate(context.plan.stage(setup_line.round).setups) if setup.name == "Detect")
+    sent = {each.client: each for each in server.queries(context, setup_line, number, server.carried(context, state))}
     with one_thread():
-        replies = {client: visit(site, each, Keep())[0] for client, each in sent.items()}
-    inspector = Inspector(site, 10)
+        replies = {client: visit(context, each, ClientState())[0] for client, each in sent.items()}
+    inspector = UpdateValidator(context, 10)
     assert any(each.extras["Detect"]["cells/mean"].isnan().any() for each in replies.values())
-    assert not inspector.sift(sent, replies)[1]
+    assert not inspector.filter(sent, replies)[1]
     for name, value in {"cells/mean": torch.inf, "confusion/joint": torch.nan}.items():
-        mine = replies[0].extras["Detect"]
-        lie = replace(replies[0], extras={"Detect": {**mine, name: mine[name] + value}})
-        assert "not finite" in inspector.sift(sent, {**replies, 0: lie})[1][0]
+        scratch = replies[0].extras["Detect"]
+        lie = replace(replies[0], extras={"Detect": {**scratch, name: scratch[name] + value}})
+        assert "not finite" in inspector.filter(sent, {**replies, 0: lie})[1][0]
     impossible = {
         "cells/mean": (-8.0, "its cells/mean is -8, and must not be below 0"),
         "cells/se": (-0.05, "its cells/se is -0.05"),
@@ -199,29 +203,34 @@ def test_only_where_a_part_says_so_may_a_number_be_missing() -> None:
         "features/count": (-5.0, "its features/count holds a number"),
     }
     for name, (value, reason) in impossible.items():
-        mine = replies[0].extras["Detect"]
-        lie = replace(replies[0], extras={"Detect": {**mine, name: torch.full_like(mine[name], value)}})
-        assert reason in inspector.sift(sent, {**replies, 0: lie})[1][0]
+        scratch = replies[0].extras["Detect"]
+        lie = replace(replies[0], extras={"Detect": {**scratch, name: torch.full_like(scratch[name], value)}})
+        assert reason in inspector.filter(sent, {**replies, 0: lie})[1][0]
 
 
 def test_what_is_not_finite_may_stay_as_it_was() -> None:
     """A mask of a user's network; the norm of buffers, too, is of what has changed."""
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     module.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
-    site, _, spec = experiment.prepare(harness.config(per_round=4), experiment.Given(module=module))
-    state = server.begin(spec, site.net(spec).initial())
-    inside = server.furnish(site, replace(state, round=replace(state.round, stage=0)), server.carried(site, state))
-    sent = {each.client: each for each in server.broadcasts(site, inside, range(4), score=False)}
+    context, _, spec = experiment.prepare(harness.config(clients_per_round=4), experiment.RunInputs(module=module))
+    state = server.begin(spec, context.net(spec).initial())
+    inside = server.init_memory(
+        context, replace(state, round=replace(state.round, stage=0)), server.carried(context, state)
+    )
+    sent = {each.client: each for each in server.broadcasts(context, inside, range(4), score=False)}
     with one_thread():
-        replies = {client: visit(site, each, Keep())[0] for client, each in sent.items()}
-    good, refused = Inspector(site, 10).sift(sent, replies)
+        replies = {client: visit(context, each, ClientState())[0] for client, each in sent.items()}
+    good, refused = UpdateValidator(context, 10).filter(sent, replies)
     assert len(good) == 4 and not refused
-    gathered = Gathered()
-    gathered.updates = [lift(site.plan, replies[client], sent[client], gathered.sums) for client in sent]
-    after, _ = server.absorb(site, inside, list(sent.values()), gathered)
-    assert torch.equal(server.carried(site, after)["mask"], module.mask)
+    collected = Replies()
+    collected.updates = [accumulate(context.plan, replies[client], sent[client], collected.sums) for client in sent]
+    after, _ = server.absorb(context, inside, list(sent.values()), collected)
+    assert torch.equal(server.carried(context, after)["mask"], module.mask)
     lie = replace(replies[0], buffers={"mask": -replies[0].buffers["mask"]})
-    assert "'mask' of its buffers holds a number that is not finite" in Inspector(site, 10).sift(sent, {0: lie})[1][0]
+    assert (
+        "'mask' of its buffers has a number that is not finite"
+        in UpdateValidator(context, 10).filter(sent, {0: lie})[1][0]
+    )
 
 
 def test_a_large_site_s_counters_are_no_sign_of_anything() -> None:
@@ -230,4 +239,4 @@ def test_a_large_site_s_counters_are_no_sign_of_anything() -> None:
     names = [name for name in replies[0].buffers if name.endswith("num_batches_tracked")]
     assert names
     far = replace(replies[3], buffers=replies[3].buffers | {name: torch.tensor(600) for name in names})
-    assert not inspector.sift(sent, {**replies, 3: far})[1]
+    assert not inspector.filter(sent, {**replies, 3: far})[1]

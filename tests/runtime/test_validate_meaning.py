@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from tests.contract import harness
-from tests.work.test_validate import asked
 
-from fedskew import seeds
-from fedskew.errors import UserError
+from fedskew.core import seeds
+from fedskew.core.errors import UserError
+from fedskew.core.types import ClientState, ServerState, Update
+from fedskew.parts.compose import stage
 from fedskew.parts.protocol import Effort
-from fedskew.types import Keep, State, Update
-from fedskew.work import server
-from fedskew.work.client import batches, steps_of, visit
-from fedskew.work.gather import Gathered, lift
-from fedskew.work.site import Site, one_thread
-from fedskew.work.validate import Inspector
+from fedskew.runtime import server
+from fedskew.runtime.accumulate import Replies, accumulate
+from fedskew.runtime.client import batches, steps_of, visit
+from fedskew.runtime.context import RunContext, one_thread
+from fedskew.runtime.validate import UpdateValidator
+from tests.contract import harness
+from tests.runtime.test_validate import asked
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +35,21 @@ def test_effective_steps_are_those_of_the_steps(nova: Any, a: float) -> None:
     (1 - 0.9^i) / 0.1 = 10 (6 - 9 (1 - 0.9^6)) = 17.82969 effective ones.
     """
     inspector, sent, replies = nova
-    assert not inspector.sift(sent, replies)[1]
+    assert not inspector.filter(sent, replies)[1]
     assert (replies[0].examples, replies[0].steps) == (36, 6)
     assert float(replies[0].extras["Aggregate"]["reduce/a"]) == pytest.approx(17.82969)
     lie = replace(replies[0], extras={"Aggregate": {"reduce/a": torch.tensor(a, dtype=torch.float64)}})
-    good, refused = inspector.sift(sent, {**replies, 0: lie})
-    assert set(good) == {1, 2, 3} and f"its effective steps are {a:.6g}, and" in refused[0]
+    good, refused = inspector.filter(sent, {**replies, 0: lie})
+    assert set(good) == {1, 2, 3} and f"its effective steps are {a:.6g}, but" in refused[0]
 
 
 def test_fewer_examples_cannot_be_claimed_for_as_many_steps(nova: Any) -> None:
     """Batches of 16, two epochs: one example is no batch that batch norm can bear, 32 examples are 2 x 2 steps."""
     inspector, sent, replies = nova
     lie = replace(replies[0], examples=1)
-    assert f"it made {lie.steps} steps, and 1 examples make 0" in inspector.sift(sent, {**replies, 0: lie})[1][0]
+    assert f"it made {lie.steps} steps, but 1 examples make 0" in inspector.filter(sent, {**replies, 0: lie})[1][0]
     lie = replace(replies[0], examples=32, steps=5)
-    assert "it made 5 steps, and 32 examples make 4" in inspector.sift(sent, {**replies, 0: lie})[1][0]
+    assert "it made 5 steps, but 32 examples make 4" in inspector.filter(sent, {**replies, 0: lie})[1][0]
 
 
 def test_a_negative_reach_is_refused() -> None:
@@ -57,69 +58,73 @@ def test_a_negative_reach_is_refused() -> None:
     others = sum(u.examples * float(u.extras["GlobalMomentum"]["reach"]) for c, u in replies.items() if c)
     reach = torch.tensor(-others / replies[0].examples, dtype=torch.float64)
     lie = replace(replies[0], extras={**replies[0].extras, "GlobalMomentum": {"reach": reach}})
-    assert not inspector.sift(sent, replies)[1]
-    assert "its reach is -" in inspector.sift(sent, {**replies, 0: lie})[1][0]
+    assert not inspector.filter(sent, replies)[1]
+    assert "its reach is -" in inspector.filter(sent, {**replies, 0: lie})[1][0]
 
 
 def test_counts_of_classes_are_at_most_the_samples() -> None:
     inspector, sent, replies = asked("rofl")
-    assert not inspector.sift(sent, replies)[1]
-    ((part, told),) = ((name, each) for name, each in replies[0].extras.items() if "counts" in each)
-    for counts in (-told["counts"] - 1, torch.full_like(told["counts"], 2**62)):
-        lie = replace(replies[0], extras={**replies[0].extras, part: {**told, "counts": counts}})
-        assert "its counts of classes are not those" in inspector.sift(sent, {**replies, 0: lie})[1][0]
+    assert not inspector.filter(sent, replies)[1]
+    ((part, answer),) = ((name, each) for name, each in replies[0].extras.items() if "counts" in each)
+    for counts in (-answer["counts"] - 1, torch.full_like(answer["counts"], 2**62)):
+        lie = replace(replies[0], extras={**replies[0].extras, part: {**answer, "counts": counts}})
+        assert "its class counts do not fit" in inspector.filter(sent, {**replies, 0: lie})[1][0]
 
 
-def test_a_number_of_relabelled_samples_may_be_far_from_the_others() -> None:
+def test_a_number_of_relabeled_samples_may_be_far_from_the_others() -> None:
     """Clean clients relabel none, so the median is 0; but nobody relabels more samples than it has."""
-    site, state = harness.site_of(harness.config("fedcorr(warmup=1, finetune=1, confidence=0.1)"))
-    door = replace(state, round=replace(state.round, stage=2), facts={"noisy": torch.zeros(4, dtype=torch.int64)})
-    sent = {each.client: each for each in server.queries(site, door, 0, server.carried(site, state))}
+    context, state = harness.site_of(harness.config("fedcorr(warmup=1, finetune=1, confidence=0.1)"))
+    setup_line = replace(state, round=replace(state.round, stage=2), facts={"noisy": torch.zeros(4, dtype=torch.int64)})
+    sent = {each.client: each for each in server.queries(context, setup_line, 0, server.carried(context, state))}
     with one_thread():
-        replies = {client: visit(site, each, Keep())[0] for client, each in sent.items()}
-    inspector = Inspector(site, 10)
+        replies = {client: visit(context, each, ClientState())[0] for client, each in sent.items()}
+    inspector = UpdateValidator(context, 10)
 
     def said(number: int) -> Update:
-        return replace(replies[0], extras={"RelabelAll": {"relabelled": torch.tensor(number)}})
+        return replace(replies[0], extras={"RelabelAll": {"relabeled": torch.tensor(number)}})
 
     have = replies[0].examples
-    assert not inspector.sift(sent, {**replies, 0: said(have)})[1]
-    assert f"relabelled {have + 1} samples" in inspector.sift(sent, {**replies, 0: said(have + 1)})[1][0]
-    assert "relabelled -1 samples" in inspector.sift(sent, {**replies, 0: said(-1)})[1][0]
+    assert not inspector.filter(sent, {**replies, 0: said(have)})[1]
+    assert f"relabeled {have + 1} of its {have} samples" in inspector.filter(sent, {**replies, 0: said(have + 1)})[1][0]
+    assert "relabeled -1 of its" in inspector.filter(sent, {**replies, 0: said(-1)})[1][0]
 
 
 @pytest.mark.parametrize("method, stage", [("fedcorr(warmup=1, finetune=1)", 2), ("fedconcat(encoder_rounds=1)", 0)])
 def test_an_answer_without_content_is_none(method: str, stage: int) -> None:
-    """Such as that of a client without samples; the door is settled with the others' answers."""
-    site, state = harness.site_of(harness.config(method))
-    door = replace(state, round=replace(state.round, stage=stage), facts={"noisy": torch.zeros(4, dtype=torch.int64)})
-    model = server.carried(site, state)
-    entry = site.plan.stage(door.round).entries[0]
+    """Such as that of a client without samples; the setup decides with the others' answers."""
+    context, state = harness.site_of(harness.config(method))
+    setup_line = replace(
+        state, round=replace(state.round, stage=stage), facts={"noisy": torch.zeros(4, dtype=torch.int64)}
+    )
+    model = server.carried(context, state)
+    setup = context.plan.stage(setup_line.round).setups[0]
     with one_thread():
-        told = [visit(site, each, Keep())[0] for each in server.queries(site, door, 0, model)]
-    empty = Update(0, 0, 0, {}, {}, {entry.name: {}}, {})
-    _, settled = server.settle(site, door, entry, model, Gathered(updates=[empty, *told[1:]]))
-    assert settled.verdict
+        answer = [visit(context, each, ClientState())[0] for each in server.queries(context, setup_line, 0, model)]
+    empty = Update(0, 0, 0, {}, {}, {setup.name: {}}, {})
+    _, result = server.decide(context, setup_line, setup, model, Replies(updates=[empty, *answer[1:]]))
+    assert result.verdict
 
 
 def test_no_engine_goes_on_with_a_model_that_is_not_finite() -> None:
-    site, state = harness.site_of(harness.config("fedavg"))
+    context, state = harness.site_of(harness.config("fedavg"))
     state = replace(state, round=replace(state.round, stage=0))
-    state = server.furnish(site, state, server.carried(site, replace(state, round=replace(state.round, stage=-1))))
-    sent = server.broadcasts(site, state, [0], score=False)
+    state = server.init_memory(
+        context, state, server.carried(context, replace(state, round=replace(state.round, stage=-1)))
+    )
+    sent = server.broadcasts(context, state, [0], score=False)
     with one_thread():
-        update = visit(site, sent[0], Keep())[0]
+        update = visit(context, sent[0], ClientState())[0]
     name = next(iter(update.weights))
-    assert server.model_of(site, absorbed(site, state, sent, update)) is not None
+    assert server.model_of(context, absorbed(context, state, sent, update)) is not None
     broken = replace(update, weights={**update.weights, name: update.weights[name] * torch.inf})
-    with pytest.raises(UserError, match=rf"^round 1 \(stage 1\) would leave .* \(tensor '{name}'\), though every"):
-        absorbed(site, state, sent, broken)
+    with pytest.raises(UserError, match=rf"^round 1 \(stage 1\) makes .* \(tensor '{name}'\), though every"):
+        absorbed(context, state, sent, broken)
 
 
-def absorbed(site: Site, state: State, sent: Any, update: Update) -> State:
-    gathered = Gathered()
-    gathered.updates.append(lift(site.plan, update, sent[0], gathered.sums))
-    return server.absorb(site, state, sent, gathered)[0]
+def absorbed(context: RunContext, state: ServerState, sent: Any, update: Update) -> ServerState:
+    replies = Replies()
+    replies.updates.append(accumulate(context.plan, update, sent[0], replies.sums))
+    return server.absorb(context, state, sent, replies)[0]
 
 
 def test_steps_are_counted_without_making_batches() -> None:
@@ -130,4 +135,4 @@ def test_steps_are_counted_without_making_batches() -> None:
                     for batch_norm in (False, True):
                         effort = Effort(2, steps, batch, drop_last)
                         made = list(batches(samples, effort, batch_norm, seeds.generator(0, "order")))
-                        assert len(made) == steps_of(samples, effort, batch_norm)
+                        assert len(made) == steps_of(samples, stage(effort=effort), batch_norm)

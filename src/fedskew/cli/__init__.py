@@ -1,4 +1,4 @@
-"""The command line. What is heavy is imported inside commands, so that help comes at once."""
+"""The command line. A command's module is imported when the command is used, so that help comes at once."""
 
 from __future__ import annotations
 
@@ -8,27 +8,57 @@ import sys
 import click
 
 from fedskew import __version__
-from fedskew.cli.data import data
-from fedskew.cli.detection import detect
 from fedskew.cli.failures import Group
-from fedskew.cli.federation import federation
-from fedskew.cli.noise import noise
-from fedskew.cli.reproduce import reproduce
-from fedskew.cli.showing import card, methods, partition, report
-from fedskew.cli.sweep import sweep
-from fedskew.cli.track import track
-from fedskew.cli.training import compare, resume, run, verify
-from fedskew.cli.watch import watch
-from fedskew.cli.worklist import worklist
-from fedskew.errors import UserError, theirs
+from fedskew.core.errors import UserError, did_you_mean, format_user_exception
+
+#: each command and the module that holds it, in the order in which --help lists them
+_COMMANDS = {
+    "run": "training",
+    "compare": "training",
+    "sweep": "sweep",
+    "resume": "training",
+    "verify": "training",
+    "reproduce": "reproduce",
+    "watch": "report",
+    "report": "report",
+    "methods": "methods",
+    "card": "methods",
+    "cite": "cite",
+    "partition": "partition",
+    "noise": "partition",
+    "detect": "detection",
+    "review": "review",
+    "retrain": "retraining",
+    "predict": "prediction",
+    "track": "report",
+    "export": "export",
+    "doctor": "doctor",
+    "bench": "bench",
+    "federation": "federation",
+    "data": "data",
+}
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _LazyGroup(Group):
+    """A group that imports the module of a command only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            ctx.fail(f"there is no command '{cmd_name}'{did_you_mean(cmd_name, _COMMANDS)}")
+        command: click.Command = getattr(importlib.import_module(f"fedskew.cli.{_COMMANDS[cmd_name]}"), cmd_name)
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="fedskew")
-@click.option("--import", "modules", multiple=True, metavar="MODULE", help="Of yours, with methods that it registers.")
+@click.option("--import", "modules", multiple=True, metavar="MODULE", help="Import MODULE, to use its methods.")
 def main(modules: tuple[str, ...]) -> None:
-    """Federated learning when clients' labels are skewed or wrong: train, compare, look."""
-    sys.path.append("")  # --model mymodel:build is found where one is, as by python -m
+    """Train, compare and inspect federated learning when clients' labels are skewed or wrong."""
+    sys.path.append("")  # so that --model mymodel:build is found in the current folder, as with python -m
     for name in modules:
         _import(name)
 
@@ -39,28 +69,6 @@ def _import(name: str) -> None:
     except UserError:
         raise
     except ImportError as error:
-        raise UserError(f"module '{name}' cannot be imported: {error}") from error
+        raise UserError(f"module '{name}' cannot be imported: {error}. Install it, or correct the name.") from error
     except Exception as error:
-        raise UserError(f"module '{name}' cannot be imported: {theirs(error)}") from error
-
-
-for command in (
-    run,
-    compare,
-    sweep,
-    resume,
-    verify,
-    reproduce,
-    watch,
-    report,
-    methods,
-    card,
-    partition,
-    noise,
-    detect,
-    worklist,
-    track,
-    federation,
-    data,
-):
-    main.add_command(command)
+        raise UserError(f"module '{name}' cannot be imported: {format_user_exception(error)}. Correct it.") from error

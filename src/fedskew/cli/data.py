@@ -1,4 +1,4 @@
-"""Commands about data: what is known and here, fetching it, checking it, looking at it."""
+"""The commands about data sets: list, get, check, show."""
 
 from __future__ import annotations
 
@@ -10,75 +10,79 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedskew.cli import decoding, options
+from fedskew.cli import options
 from fedskew.cli.failures import Interrupted
+from fedskew.cli.progress import showing
 from fedskew.cli.screen import echo, print_facts, print_json, print_table
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
 if TYPE_CHECKING:
-    from fedskew.data.catalogue import Source
-    from fedskew.data.whereabouts import Found, Known
+    from fedskew.data.lookup import DatasetLocation
+    from fedskew.data.preprocessing.table import ColumnStatistics
+    from fedskew.data.registry import DatasetInfo
+    from fedskew.data.sources import Source
 
-MANY_CLASSES, WIDEST_BAR, FEW_NAMES = 60, 30, 12
-#: numbers so large that networks hardly learn from them as they are
-FAR = 1000.0
+MANY_CLASSES, WIDEST_BAR, FEW_NAMES, FEW_ROWS = 60, 30, 12, 20
+#: known cells of a column below which its sums say much about single samples
+FEW_CELLS = 5
+#: features above it should be scaled before training
+LARGE_FEATURE = 1000.0
 
 _folder = click.option(
-    "--data-dir", type=click.Path(path_type=Path), envvar="FEDSKEW_DATA", help="Folder of data; or set FEDSKEW_DATA."
+    "--data-dir", type=click.Path(path_type=Path), envvar="FEDSKEW_DATA", help="The data folder; or set FEDSKEW_DATA."
 )
 _settings = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of its reader, e.g. verify=false."
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="An option of the data set, such as verify=false."
 )
-_skip_bad = click.option("--skip-bad", is_flag=True, help="Leave out images that cannot be read, and count them.")
+_skip_bad = click.option("--skip-bad", is_flag=True, help="Leave out unreadable images, and count them.")
 
 
 @click.group()
 def data() -> None:
-    """Data sets: list them, fetch them, check them, look at them."""
+    """List, fetch, check and show data sets."""
 
 
 @data.command("list")
 @_folder
-@click.option("--verify", is_flag=True, help="Read what is here to see that it is whole, which takes a while.")
+@click.option("--verify", is_flag=True, help="Read what is here and check it, which takes a while.")
 @options.as_json
 def list_data(data_dir: Path | None, verify: bool, as_json: bool) -> None:
-    """List the data sets: what they are, their licences, where they come from, what is here and what a download is."""
-    from fedskew.data import whereabouts
+    """List the data sets and their licenses. Show which of them are here."""
+    from fedskew.data import registry
     from fedskew.report.tables import size
 
-    known = [_entry(each, data_dir, verify) for each in whereabouts.known()]
+    known = [_entry(info, data_dir, verify) for info in registry.known()]
     if as_json:
         print_json(known)
         return
     here = {True: "yes", False: "no", None: "yours"}
-    text = ("name", "what", "licence", "origin")
+    text = ("name", "what", "license", "origin")
     cells = [
         [*(each[key] for key in text), here[each["here"]], size(each["size"]) if each["size"] else ""] for each in known
     ]
-    print_table(["name", "what it is", "licence", "where it comes from", "here", "download"], cells, left=5, lines=True)
+    print_table(["name", "what it is", "license", "where it comes from", "here", "download"], cells, left=5, lines=True)
     for each in known:
-        if verify and each["problem"] and each["damaged"]:
+        if each["damaged"]:
             echo(each["problem"])
-    echo("'fedskew data get NAME' fetches what has a size, and says where to apply for the rest.")
+    echo("'fedskew data get NAME' fetches a data set, or says how to apply for it.")
 
 
-def _entry(known: Known, folder: Path | None, verify: bool) -> dict[str, Any]:
-    from fedskew.data import whereabouts
+def _entry(info: DatasetInfo, folder: Path | None, verify: bool) -> dict[str, Any]:
+    problem, damaged = info.problem(folder), False
+    if verify and not info.yours and problem is None:
+        from fedskew.data import lookup
 
-    problem = None if known.origin is None else whereabouts.absence(known.name, folder)
-    damaged = False
-    if verify and known.origin is not None and problem is None:
         try:
-            _describe(whereabouts.Found(known.name, folder), {})
+            _describe(lookup.DatasetLocation(info.name, folder), {})
         except UserError as error:
             problem, damaged = str(error), True
     return {
-        "name": known.name,
-        "what": known.what,
-        "licence": known.licence,
-        "origin": known.comes_from,
-        "size": known.origin.size if known.origin is not None and known.origin.size else None,
-        "here": None if known.origin is None else problem is None,
+        "name": info.name,
+        "what": info.what,
+        "license": info.license,
+        "origin": info.origin,
+        "size": info.size or None,
+        "here": None if info.yours else problem is None,
         "problem": problem,
         "damaged": damaged,
     }
@@ -87,35 +91,35 @@ def _entry(known: Known, folder: Path | None, verify: bool) -> dict[str, Any]:
 @data.command()
 @click.argument("name")
 @_folder
-@click.option("--mirror", metavar="URL", help="Fetch from below this address instead, where the files lie by name.")
+@click.option("--mirror", metavar="URL", help="Fetch the files from below this address instead.")
 @click.option("--force", is_flag=True, help="Fetch it again and replace what is there.")
 def get(name: str, data_dir: Path | None, mirror: str | None, force: bool) -> None:
-    """Fetch a data set into the data folder. An interrupted download goes on when it is asked for again."""
-    from fedskew.data import whereabouts
+    """Fetch a data set into the data folder. Run it again to resume an interrupted download."""
+    from fedskew.data import registry
 
     if data_dir is None:
-        raise UserError("there is no folder to put it in: say --data-dir FOLDER, or set FEDSKEW_DATA")
-    for each in whereabouts.origin_of(name).parts or (name,):
-        _get(each, data_dir, mirror, force)
+        raise UserError("no data folder is named. Add --data-dir FOLDER, or set FEDSKEW_DATA.")
+    for each in registry.info(name).parts or (name,):
+        _get(registry.info(each), data_dir, mirror, force)
 
 
-def _get(name: str, folder: Path, mirror: str | None, force: bool) -> None:
-    from fedskew.cli.transfers import Transfers
-    from fedskew.data import download, whereabouts
-
-    origin = whereabouts.origin_of(name)
-    if not origin.missing(folder) and not (force and origin.files):
-        echo(f"{name} is here already" + ("; --force fetches it again." if origin.files else "."))
+def _get(info: DatasetInfo, folder: Path, mirror: str | None, force: bool) -> None:
+    if info.yours:
+        raise UserError(f"data set '{info.name}' cannot be fetched: it is {info.what}. See 'fedskew data list'.")
+    if not info.missing(folder) and not (force and info.files):
+        echo(f"{info.name} is here already" + ("; --force fetches it again." if info.files else "."))
         return
-    if not origin.files:
-        where = folder / origin.places[0]
-        raise UserError(f"data set '{name}' is not for programs to fetch: {origin.ask}; it goes to '{where}'")
+    target = folder / info.folders[0]
+    if not info.files:
+        raise UserError(f"data set '{info.name}' is not open to programs. Get '{target}': {info.how_to_get}.")
+    from fedskew.data.datasets import download
+
     try:
-        with Transfers() as transfers:
-            download.obtain(origin, folder, mirror=mirror, force=force, watch=transfers.watch)
+        with showing():
+            download.download(info, folder, mirror=mirror, force=force)
     except KeyboardInterrupt:
-        raise Interrupted("Interrupted. The same command goes on from here.") from None
-    echo(f"{name} is in {folder / origin.places[0]}.")
+        raise Interrupted("Interrupted. Run the same command to resume.") from None
+    echo(f"{info.name} is in {target}.")
 
 
 @data.command()
@@ -124,10 +128,13 @@ def _get(name: str, folder: Path, mirror: str | None, force: bool) -> None:
 @_settings
 @_skip_bad
 def check(what: str, data_dir: Path | None, settings: tuple[str, ...], skip_bad: bool) -> None:
-    """Read data and say what it is, or what is wrong with it: a folder of known data sets, or your own data."""
-    from fedskew.data import whereabouts
+    """Read data and say what it is, or what is wrong with it.
 
-    found, chosen = whereabouts.find(what, data_dir), _reader_options(settings, skip_bad)
+    PATH is a folder of known data sets, or your own data; NAME is a known data set.
+    """
+    from fedskew.data import lookup
+
+    found, chosen = lookup.find(what, data_dir), _reader_options(settings, skip_bad)
     if len(found) == 1:
         print_facts(_describe(found[0], chosen))
         return
@@ -142,7 +149,8 @@ def check(what: str, data_dir: Path | None, settings: tuple[str, ...], skip_bad:
         echo()
     if unusable:
         raise UserError(
-            f"{len(unusable)} of the {len(found)} data sets in '{what}' cannot be used: {', '.join(unusable)}"
+            f"{len(unusable)} of the {len(found)} data sets in '{what}' cannot be used: {', '.join(unusable)}. "
+            "Fetch each again with 'fedskew data get NAME --force'."
         )
 
 
@@ -156,18 +164,19 @@ def check(what: str, data_dir: Path | None, settings: tuple[str, ...], skip_bad:
 def show(
     what: str, data_dir: Path | None, settings: tuple[str, ...], skip_bad: bool, out: Path | None, as_json: bool
 ) -> None:
-    """Show the classes of a data set and how many samples they have, and a sheet of samples as a picture."""
-    from fedskew.data import whereabouts
+    """Show how many samples each class has. Draw some of them with --out."""
+    from fedskew.data import lookup
 
-    found = whereabouts.find(what, data_dir)
+    found = lookup.find(what, data_dir)
     if len(found) > 1:
-        raise UserError(f"'{what}' holds {', '.join(each.name for each in found)}: name one, with --data-dir {what}")
+        names = ", ".join(each.name for each in found)
+        raise UserError(f"'{what}' holds {names}. Name one of them and add --data-dir {what}.")
     chosen = _reader_options(settings, skip_bad)
-    with decoding.shown():
-        source = whereabouts.read(found[0], chosen)
+    with showing():
+        source = lookup.read(found[0], chosen)
     counts = [part.y.bincount(minlength=source.classes).tolist() for part in (source.train, source.test)]
     if out is not None:
-        _draw(source, counts[0], whereabouts.texts(found[0], chosen), out)
+        _draw(source, counts[0], lookup.training_texts(found[0], chosen), out)
     if as_json:
         print_json({"data set": source.name, "labels": source.labels, "train": counts[0], "test": counts[1]})
         return
@@ -176,38 +185,35 @@ def show(
 
 
 def _reader_options(settings: Sequence[str], skip_bad: bool) -> dict[str, Any]:
-    from fedskew import config
+    from fedskew import config as configuration
 
     values: dict[str, Any] = {"skip_bad": True} if skip_bad else {}
-    config.assign(values, settings)
+    configuration.assign(values, settings)
     return values
 
 
-def _describe(found: Found, options: Mapping[str, Any]) -> dict[str, str]:
-    """What there is to say of a data set once it is read."""
-    from fedskew.data import whereabouts
-    from fedskew.data.addresses import ORIGINS
+def _describe(found: DatasetLocation, options: Mapping[str, Any]) -> dict[str, str]:
+    """Read a data set and describe it."""
+    from fedskew.data import lookup, registry
 
-    if (origin := ORIGINS.get(found.name)) is not None and origin.what and not origin.reader:
-        paths = whereabouts.check_files(found)
-        return {"data set": f"{found.name}: {origin.what}", "files": ", ".join(map(str, paths))}
-    with decoding.shown():
-        source = whereabouts.read(found, options)
+    if not (info := registry.info(found.name)).readable:
+        paths = lookup.verify_files(found)
+        return {"data set": f"{found.name}: {info.what}", "files": ", ".join(map(str, paths))}
+    with showing():
+        source = lookup.read(found, options)
     facts = _facts(source)
-    if doubts := _doubts(source):
-        facts["beware"] = "; ".join(doubts)
+    if warnings := _warnings(source):
+        facts["beware"] = "; ".join(warnings)
     return facts | {"use it": _command(found, options)}
 
 
-def _command(found: Found, options: Mapping[str, Any]) -> str:
-    """What a shell takes to train on data that was read with these options."""
-    from fedskew.data import whereabouts
-
-    reader, fixed = whereabouts.reader_of(found)
-    words = ["fedskew", "run"] if reader == "own" else ["fedskew", "run", "--dataset", reader]
-    if found.place is not None:
-        words += ["--data" if reader == "own" else "--data-dir", str(found.place)]
-    for key, value in {**fixed, **options}.items():
+def _command(found: DatasetLocation, options: Mapping[str, Any]) -> str:
+    """Return the command that trains on data that was read with these options."""
+    own = found.name == "own"
+    words = ["fedskew", "run"] if own else ["fedskew", "run", "--dataset", found.name]
+    if found.path is not None:
+        words += ["--data" if own else "--data-dir", str(found.path)]
+    for key, value in options.items():
         if key == "skip_bad" and value:
             words.append("--skip-bad")
         else:
@@ -215,27 +221,61 @@ def _command(found: Found, options: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _doubts(source: Source) -> list[str]:
-    """What can be trained on, but hardly is what was meant."""
-    from fedskew.data import whereabouts
+def _warnings(source: Source) -> list[str]:
+    """Name what can be trained on, but is probably a mistake."""
+    from fedskew.data import lookup
 
     found = []
     if source.classes == 1:
-        found.append(f"there is one class only, '{source.labels[0]}', so there is nothing to learn")
+        found.append(f"there is only one class, '{source.labels[0]}', so there is nothing to learn")
     counts = source.train.y.bincount(minlength=source.classes).tolist()
     if single := [name for name, count in zip(source.labels, counts, strict=True) if count == 1]:
         have = "classes have" if len(single) > 1 else "class has"
         found.append(f"{len(single):,} {have} a single training sample: {_few(single)}")
     if source.train.x.ndim == 2 and source.train.x.is_floating_point():
         largest = source.train.x.abs().amax(0)
-        if largest[far := int(largest.argmax())] > FAR:
+        if largest[feature := int(largest.argmax())] > LARGE_FEATURE:
+            how = "scale all of them to about 1 first" if source.encoder is None else "set the option scale to true"
             found.append(
-                f"number {far + 1} of a sample is up to {largest[far]:g}; numbers are trained on as they are, so bring "
-                "all of them to a size of about 1 first"
+                f"feature {feature + 1} is as large as {largest[feature]:g}; features are used as they are, so {how}"
             )
-    if again := whereabouts.repeated(source):
-        found.append(f"{again:,} of {len(source.test):,} test samples are training samples, too")
+    found += _alike("classes", source.labels) + _alike("sites", source.site_names)
+    found += [
+        f"column '{name}' grows from row to row; remove it if it only numbers the rows" for name in _row_numbers(source)
+    ]
+    if leaked := lookup.count_leaked(source):
+        found.append(f"{leaked:,} of {len(source.test):,} test samples are training samples, too")
     return found
+
+
+def _alike(what: str, names: Sequence[str]) -> list[str]:
+    """Say which names differ in capital letters only."""
+    seen: dict[str, str] = {}
+    pairs = [(seen.setdefault(name.casefold(), name), name) for name in names]
+    return [f"{what} '{one}' and '{other}' differ in capital letters only" for one, other in pairs if one != other]
+
+
+def _row_numbers(source: Source) -> list[str]:
+    """Return the columns of numbers that grow from each training row to the next."""
+    from fedskew.data.preprocessing.table import TableEncoder
+
+    x = source.train.x
+    if not isinstance(source.encoder, TableEncoder) or len(x) < FEW_ROWS:
+        return []
+    grow = (x[1:] > x[:-1]).all(0).tolist()
+    return [name for name, grows in zip(source.encoder.features, grow, strict=True) if grows]
+
+
+def _columns(source: Source) -> dict[str, str]:
+    """Say what became of each column of a table."""
+    from fedskew.data.preprocessing.table import TableEncoder
+
+    if not isinstance(source.encoder, TableEncoder):
+        return {}
+    numbers = [each.name for each in source.encoder.columns if not each.categories]
+    words = [f"{each.name} ({_few(each.categories)})" for each in source.encoder.columns if each.categories]
+    shown = {"numbers": _few(numbers), "categories": "; ".join(words)}
+    return {what: text for what, text in shown.items() if text}
 
 
 def _few(names: Sequence[str]) -> str:
@@ -255,6 +295,7 @@ def _facts(source: Source) -> dict[str, str]:
         else f"{fewest:,} training samples in '{source.labels[counts.index(fewest)]}' to {most:,} in "
         f"'{source.labels[counts.index(most)]}'",
     }
+    facts |= _columns(source)
     if source.sites is not None:
         sizes = source.sites.bincount(minlength=len(source.site_names)).tolist()
         each = f"{min(sizes):,} to {max(sizes):,} samples each"
@@ -267,8 +308,8 @@ def _facts(source: Source) -> dict[str, str]:
 def _kind(source: Source) -> str:
     shape = "x".join(map(str, source.train.x.shape[1:]))
     if source.vocab:
-        return f"a text of up to {shape} tokens, out of {source.vocab:,}"
-    return f"an image, {shape}" if source.mean else f"{shape} numbers"
+        return f"a text of up to {shape} tokens from a vocabulary of {source.vocab:,}"
+    return f"an image, {shape}" if source.mean else f"{shape} features"
 
 
 def _print_counts(labels: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:
@@ -283,10 +324,62 @@ def _print_counts(labels: Sequence[str], train: Sequence[int], test: Sequence[in
 
 
 def _draw(source: Source, counts: Sequence[int], texts: Sequence[str] | None, out: Path) -> None:
-    from fedskew.data import glance
-    from fedskew.report import contact, pictures
+    from fedskew.data import preview
+    from fedskew.report.plots import sample_grid, style
 
-    chosen = glance.samples(source, contact.samples_per_class(source.classes), texts)
-    rows = [contact.Row(*row) for row in zip(source.labels, counts, chosen, strict=True)]
+    chosen = preview.samples(source, sample_grid.samples_per_class(source.classes), texts)
+    rows = [sample_grid.GridRow(*row) for row in zip(source.labels, counts, chosen, strict=True)]
     title = f"{source.name}: {len(source.train):,} training samples, {source.classes} classes"
-    pictures.save(contact.sheet(title, rows), out)
+    style.save(sample_grid.sheet(title, rows), out)
+
+
+@data.command()
+@click.argument("what", metavar="PATH", type=click.Path(path_type=Path))
+@_settings
+@click.option("--classes", required=True, metavar="X,Y,...", help="Names of all classes, as the coordinator has them.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="JSON file to write.")
+def statistics(what: Path, settings: tuple[str, ...], classes: str, out: Path) -> None:
+    """Site: write what this site shares of its table, so that all sites make the same features.
+
+    The file has, for each column of the training rows, the number of cells and of missing ones, and the mean and the
+    squared deviations of numbers, or the different words. It has no rows. Read it before you send it.
+    """
+    from fedskew.data.custom import agreement, own
+    from fedskew.data.options import check_names
+
+    chosen = _reader_options(settings, False) | {"classes": classes}
+    check_names(own.column_statistics, chosen, "a table")
+    found = own.column_statistics(what, **chosen)
+    agreement.write(out, found)
+    rows = [[name, str(each.cells), str(each.missing), _summary(each)] for name, each in found.items()]
+    print_table(["column", "cells", "missing", "what leaves"], rows)
+    few = [name for name, each in found.items() if 0 < each.present < FEW_CELLS]
+    if few:
+        echo(
+            f"Note: fewer than {FEW_CELLS} cells of {', '.join(few)} are known here, and sums of so few say much about "
+            "each of them. Remove the column at all sites, if that matters."
+        )
+    print_facts({"statistics": f"{out}: for the coordinator, who joins those of all sites with 'fedskew data agree'"})
+
+
+def _summary(column: ColumnStatistics) -> str:
+    if column.categories:
+        return ", ".join(column.categories)
+    return f"mean {column.mean:.6g}, squared deviations {column.squares:.6g}"
+
+
+@data.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES...")
+@click.option("--scale", is_flag=True, help="Scale numbers with the mean and deviation over all sites.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write.  [standard output]")
+def agree(files: tuple[Path, ...], scale: bool, out: Path | None) -> None:
+    """Coordinator: join the statistics of all sites to one encoder, for 'federation init --encoder'."""
+    from fedskew.core import atomic_io
+    from fedskew.data.custom import agreement
+
+    encoder = agreement.agree(files, scale)
+    if out is None:
+        echo(encoder)
+        return
+    atomic_io.save(out, encoder + "\n")
+    echo(f"Written to {out}.")

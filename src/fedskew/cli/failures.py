@@ -1,4 +1,4 @@
-"""One sentence for every mistake, and the exit code that goes with it."""
+"""End every command with one sentence and an exit code, never with a traceback."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from fedskew.cli import streams
-from fedskew.errors import UserError
-from fedskew.names import printable
+from fedskew.cli.screen import STDOUT, prepare_log, prepare_streams
+from fedskew.core.client_names import printable
+from fedskew.core.errors import UserError
 
-#: What the machine refuses, and what to do then. Other errors of the system are ours, and keep their traceback.
+#: what the system refuses, and what to do about it; other system errors are bugs and keep their traceback
 _REFUSED = {
-    errno.ENOSPC: "make room, and try again",
-    errno.EDQUOT: "make room, and try again",
-    errno.EFBIG: "raise the limit with ulimit -f, and try again",
-    errno.EMFILE: "raise the limit with ulimit -n, and try again",
-    errno.ENFILE: "close other programs, and try again",
-    errno.ENOMEM: "close other programs, or take fewer --workers",
-    errno.EIO: "check the disk",
-    errno.EACCES: "choose another folder, or change its permissions",
-    errno.EPERM: "choose another folder, or change its permissions",
-    errno.EROFS: "choose another folder",
+    errno.ENOSPC: "Make room, and try again",
+    errno.EDQUOT: "Make room, and try again",
+    errno.EFBIG: "Raise the limit with ulimit -f, and try again",
+    errno.EMFILE: "Raise the limit with ulimit -n, and try again",
+    errno.ENFILE: "Close other programs, and try again",
+    errno.ENOMEM: "Close other programs, or take fewer --workers",
+    errno.EIO: "Check the disk",
+    errno.EACCES: "Choose another folder, or change its permissions",
+    errno.EPERM: "Choose another folder, or change its permissions",
+    errno.EROFS: "Choose another folder",
 }
 
 
 class Sentence(click.ClickException):
-    """What a command ends in."""
+    """The sentence a command ends with."""
 
     def format_message(self) -> str:
         return printable(self.message)
 
 
 class Mistake(Sentence):
-    """Something the user can mend."""
+    """The user can correct this."""
 
     exit_code = 2
 
 
 class Different(Sentence):
-    """What was computed again is not what was stored."""
+    """A computation does not repeat what was stored."""
 
     exit_code = 1
 
 
 class Interrupted(Sentence):
-    """Ctrl-C; the message says how to go on."""
+    """Ctrl-C; the message says how to continue."""
 
     exit_code = 130
 
@@ -57,10 +57,11 @@ class Interrupted(Sentence):
 
 
 class Group(click.Group):
-    """A group whose commands end in one sentence where others would end in a traceback."""
+    """A group whose commands end with a sentence in place of a traceback."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        streams.prepare()
+        prepare_streams()
+        prepare_log()
         try:
             try:
                 return super().main(*args, **kwargs)
@@ -74,7 +75,7 @@ class Group(click.Group):
             Mistake(_refusal(error)).show()
             sys.exit(Mistake.exit_code)
         except MemoryError as error:
-            Mistake(f"not enough memory{f' ({error})' if str(error) else ''}; {_REFUSED[errno.ENOMEM]}").show()
+            Mistake(f"not enough memory{f' ({error})' if str(error) else ''}. {_REFUSED[errno.ENOMEM]}").show()
             sys.exit(Mistake.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -91,11 +92,11 @@ class Group(click.Group):
         except click.UsageError as error:
             raise Mistake(error.format_message()) from None
         except KeyboardInterrupt:
-            raise Interrupted("Interrupted.") from None
+            raise Interrupted("Interrupted") from None
 
 
 def _refusal(error: OSError) -> str:
-    if error.filename == streams.STDOUT:
-        return f"cannot write to {streams.STDOUT}: {error.strerror}; {_REFUSED[error.errno or 0]}"
+    if error.filename == STDOUT:
+        return f"cannot write to {STDOUT}: {error.strerror}. {_REFUSED[error.errno or 0]}"
     what = "the system refuses" if error.filename is None else f"cannot use '{error.filename}'"
-    return f"{what}: {error.strerror}; {_REFUSED[error.errno or 0]}"
+    return f"{what}: {error.strerror}. {_REFUSED[error.errno or 0]}"

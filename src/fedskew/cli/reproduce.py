@@ -14,47 +14,47 @@ import click
 
 from fedskew.cli import options
 from fedskew.cli.failures import Interrupted
-from fedskew.cli.progress import Advance, Progress, all_rounds
+from fedskew.cli.progress import showing
 from fedskew.cli.screen import echo, print_json, print_table
-from fedskew.errors import UserError, nearest
+from fedskew.core.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from fedskew.reproduce.catalogue import Cell, Preset
-    from fedskew.reproduce.cells import Shelf
     from fedskew.reproduce.costs import Clock
-    from fedskew.reproduce.one import Outcome
+    from fedskew.reproduce.presets import Cell, Preset
+    from fedskew.reproduce.run_cache import RunCache
+    from fedskew.reproduce.runner import Outcome
 
     Chosen = list[tuple[Preset, tuple[str, ...]]]
 
 
-@click.command()
+@click.command(cls=options.flags("data_dir", "device", "precision"))
 @click.argument("wanted", metavar="[ID]", required=False)
-@click.option("--list", "listing", is_flag=True, help="What there is, what it would cost, and what has been run.")
+@click.option("--list", "listing", is_flag=True, help="List all IDs with their runs, finished runs and estimated time.")
 @click.option(
     "--scale",
     type=click.Choice(["paper", "small", "smoke"]),
     default="small",
-    help="The paper's own protocol, the phenomenon in minutes, or the plumbing in seconds.  [small]",
+    help="paper: the paper's protocol; small: a smaller one, in minutes; smoke: a test, in seconds.  [small]",
 )
-@click.option("--methods", help="Some of the methods, with commas.  [all of the table]")
+@click.option("--methods", help="Methods to run, separated by commas.  [all of the table]")
 @click.option(
-    "--seeds", type=click.IntRange(1, 10_000), help="Runs of each cell.  [as printed, at scale paper; else 1]"
+    "--seeds", type=click.IntRange(1, 10_000), help="Seeds for each cell.  [paper: as printed; small, smoke: 1]"
 )
-@click.option("--jobs", type=click.IntRange(1, 10_000), default=1, help="Cells side by side.  [1]")
+@click.option("--jobs", type=click.IntRange(1, 10_000), default=1, help="How many runs to train in parallel.  [1]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("runs/reproduce"), help="Folder.  [runs/reproduce]"
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/reproduce"),
+    help="Folder for runs and tables.  [runs/reproduce]",
 )
 @click.option(
     "--records",
     type=click.Path(path_type=Path, exists=True),
     multiple=True,
-    help="Folders with records of earlier runs, which are not run again.",
+    help="Folder with finished runs to use, plain or packed (.tar.xz); may be repeated.",
 )
-@options.setting("--data-dir", "Folder of data files; or set FEDSKEW_DATA.", "none")
-@options.setting("--device", "Where networks run.", "cpu")
-@options.setting("--precision", "float32, or bf16 (quicker where the processor has instructions for it).", "float32")
 @click.option(
-    "--measure", is_flag=True, help="With --list: measure steps on this machine where none were; takes minutes."
+    "--measure", is_flag=True, help="With --list: measure step times on this machine for the estimates; takes minutes."
 )
 @options.as_json
 def reproduce(
@@ -70,34 +70,33 @@ def reproduce(
     as_json: bool,
     **engine: Any,
 ) -> None:
-    """Make the table or figure ID again: run what is missing of it, and print our numbers beside the paper's.
+    """Reproduce the table or figure ID of a paper. Run what is missing, and print our numbers beside the paper's.
 
-    ID is one of 'fedskew reproduce --list', the beginning of several, or one with /METHOD behind it.
+    'fedskew reproduce --list' shows all IDs. The beginning of an ID stands for all that match; ID/METHOD is one row.
     """
-    from fedskew.reproduce import catalogue, costs, one
-    from fedskew.reproduce.cells import Shelf
+    from fedskew.reproduce import costs, presets, runner
+    from fedskew.reproduce.run_cache import RunCache
 
     if measure and not listing:
-        raise UserError("--measure measures what --list estimates with; say both")
-    shelf = Shelf(out, records)
-    every = catalogue.presets().values()
-    chosen: Chosen = [(preset, ()) for preset in every] if wanted is None else catalogue.find(wanted.rstrip("/"))
+        raise UserError("--measure works only with --list. Type: fedskew reproduce --list --measure")
+    cache = RunCache(out, records)
+    every = presets.presets().values()
+    chosen: Chosen = [(preset, ()) for preset in every] if wanted is None else presets.find(wanted.rstrip("/"))
     chosen = _with_methods(chosen, tuple(filter(None, (each.strip() for each in (methods or "").split(",")))), wanted)
     if listing:
-        runs = [(preset, one.wanted(preset, scale, rows, seeds, **engine)) for preset, rows in chosen]
-        _list(runs, scale, engine["precision"], shelf, costs.Clock(measure=measure), as_json)
+        runs = [(preset, runner.wanted(preset, scale, rows, seeds, **engine)) for preset, rows in chosen]
+        _list(runs, scale, engine["precision"], cache, costs.Clock(measure=measure), as_json)
         return
     if wanted is None:
-        raise UserError("which table or figure? Name one of 'fedskew reproduce --list', for example fedvls/table7")
+        raise UserError(
+            "the ID of a table or figure is missing. Type one that 'fedskew reproduce --list' shows, for example: "
+            "fedskew reproduce fedvls/table7."
+        )
     shown = []
     for preset, rows in chosen:
-        with _repeatable(), Progress() as progress:
-
-            def tell(cell: Cell, progress: Progress = progress) -> Advance:
-                return progress.of(_named(cell), all_rounds(cell.config))
-
-            outcome = one.reproduce(
-                preset, scale, shelf, methods=rows, seeds=seeds, jobs=jobs, tell=tell, done=_done, **engine
+        with _repeatable(), showing() as callbacks:
+            outcome = runner.reproduce(
+                preset, scale, cache, methods=rows, seeds=seeds, jobs=jobs, callbacks=callbacks, **engine
             )
         if as_json:
             shown.append(_plain(outcome))
@@ -108,32 +107,24 @@ def reproduce(
 
 
 def _with_methods(chosen: Chosen, named: tuple[str, ...], wanted: str | None) -> Chosen:
-    """Of several tables those that have one of the methods, each with what it has of them."""
+    """Keep the tables that have one of the methods, each with those that it has."""
     rows = dict.fromkeys(each for preset, _ in chosen for each in preset.methods)
     for name in named:
         if name not in rows:
             nowhere = f"no table has a method '{name}'" if wanted is None else f"'{wanted}' has no method '{name}'"
-            raise UserError(f"{nowhere}{nearest(name, rows) if rows else '; it has none'}")
+            raise UserError(f"{nowhere}{did_you_mean(name, rows) if rows else '. It has none.'}")
     for _, row in chosen:
         if row and named and set(row) != set(named):
             raise UserError(
-                f"'{wanted}' is of {', '.join(row)}, and --methods says {', '.join(named)}; say one of them"
+                f"'{wanted}' is of {', '.join(row)}, and --methods says {', '.join(named)}. Say one of them."
             )
     own = [(preset, row or tuple(name for name in named if name in preset.methods)) for preset, row in chosen]
     return [(preset, rows) for preset, rows in own if rows or not named]
 
 
-def _named(cell: Cell) -> str:
-    return f"{cell.row}, {cell.column}, seed {cell.config.seed}"
-
-
-def _done(cell: Cell) -> None:
-    echo(f"{_named(cell)}: finished", err=True)
-
-
 @contextmanager
 def _repeatable() -> Iterator[None]:
-    """Ctrl-C ends in a line that says how to go on."""
+    """Say after Ctrl-C how to continue."""
     try:
         yield
     except KeyboardInterrupt:
@@ -146,7 +137,7 @@ def _list(
     runs: list[tuple[Preset, list[list[Cell]]]],
     scale: str,
     precision: str | None,
-    shelf: Shelf,
+    cache: RunCache,
     clock: Clock,
     as_json: bool,
 ) -> None:
@@ -156,7 +147,7 @@ def _list(
     rows: list[dict[str, Any]] = []
     for preset, groups in runs:
         cells = [cell for group in groups for cell in group]
-        starts = {shelf.place(cell.start): cell.start for cell in cells if cell.start is not None}
+        starts = {cache.place(cell.start): cell.start for cell in cells if cell.start is not None}
         found = costs.seconds([(cell.config, cell.client) for cell in (*cells, *starts.values())], clock)
         rows.append(
             {
@@ -166,7 +157,7 @@ def _list(
                 "protocol": preset.protocol,
                 "scale": scale,
                 "runs": len(cells),
-                "finished": len(shelf.finished(cells, weights=preset.shows == "domains")),
+                "finished": len(cache.finished(cells, weights=preset.shows == "domains")),
                 "seconds": None if found is None else found[0],
                 "measured_here": found is not None and found[1],
             }
@@ -194,7 +185,7 @@ def _list(
 
     asked = f"--scale {scale}" + ("" if precision is None else f" --precision {precision}")
     echo(f"Runs and estimates are those of {asked}, on all {cpu_count()} cores of this machine.")
-    places = ", ".join(f"'{folder}'" for folder in (shelf.out, *shelf.records))
+    places = ", ".join(f"'{folder}'" for folder in (cache.out, *cache.records))
     echo(f"Done are those in {places}; --records names more folders, in a checkout of fedskew for example results.")
     if precision not in (None, "float32"):
         echo("Step times are those of float32.")

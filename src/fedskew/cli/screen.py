@@ -1,28 +1,33 @@
-"""Lines and tables on the screen."""
+"""Print lines and tables, also where standard streams are closed, full or left by their reader."""
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from fedskew.names import printable
+from fedskew.core.client_names import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+STDOUT = "standard output"
+
+
 def echo(text: str = "", *, err: bool = False, lines: bool = False) -> None:
-    """Print one line, or with `lines` several. Names in it cannot steer the terminal; nothing else may print text."""
+    """Print one line, or several with `lines`. Names cannot control the terminal; all text is printed here."""
     click.echo(printable(text, lines=lines), err=err)
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal or COLUMNS says; wide enough for any table when neither does."""
+    """Open standard output, as wide as the terminal or COLUMNS says; else wide enough for any table."""
     from rich.console import Console
 
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -30,18 +35,14 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
     click.echo(json.dumps(value))
-
-
-def rounds_from_one(end: Mapping[str, Any]) -> dict[str, int]:
-    """The record has indices of rounds; whoever reads what a command says counts from 1."""
-    return {key: end[key] + 1 for key in ("best_round", "reached") if end.get(key) is not None}
 
 
 def print_table(
     heading: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 1, lines: bool = False, whole: bool = False
 ) -> None:
-    """A table whose first `left` columns are text and the others numbers; names in the first are `whole` if so said."""
+    """Print a table: the first `left` columns are text, the others numbers; `whole` never breaks the first column."""
     from rich import box
     from rich.table import Table
 
@@ -55,7 +56,82 @@ def print_table(
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Names and values below each other."""
+    """Print names and values, one pair per line."""
     widest = max(map(len, facts))
     for name, value in facts.items():
         echo(f"{name:<{widest}}  {value}")
+
+
+class _LogLines(logging.Handler):
+    """Print warnings of the library as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        echo(f"{record.levelname.capitalize()}: {record.getMessage()}", err=True)
+
+
+def prepare_log() -> None:
+    """Show what the library logs, once."""
+    log = logging.getLogger("fedskew")
+    if not log.handlers:
+        log.addHandler(_LogLines(logging.WARNING))
+
+
+def prepare_streams() -> None:
+    """Make standard streams safe; call this before any file is opened.
+
+    The next file that a process opens gets the number of a closed stream, and would then receive what is written to
+    standard error. So closed streams become the null device.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            _discard(number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (it lives as long as the process)
+    # only the real ones, not those of a test or a notebook
+    if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
+        sys.stdout = _over(_Output, sys.__stdout__)
+    if sys.__stderr__ is not None and sys.stderr is sys.__stderr__:
+        sys.stderr = _over(_Messages, sys.__stderr__)
+
+
+def _discard(number: int) -> None:
+    """Connect a stream to the null device, for child processes too."""
+    null = os.open(os.devnull, os.O_RDWR)
+    if null == number:
+        os.set_inheritable(null, True)
+    else:
+        os.dup2(null, number)
+        os.close(null)
+
+
+class _Output(io.FileIO):
+    """Standard output whose errors name it; what cannot be written is discarded."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:  # its reader has seen enough
+            _discard(self.fileno())
+            raise
+        except OSError as error:
+            _discard(self.fileno())
+            raise OSError(error.errno, error.strerror, STDOUT) from None
+
+
+class _Messages(io.FileIO):
+    """Standard error that drops what cannot be written: progress is no reason to end a run."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            _discard(self.fileno())
+            return memoryview(data).nbytes
+
+
+def _over(kind: type[io.FileIO], stream: TextIO) -> io.TextIOWrapper:
+    buffer = io.BufferedWriter(kind(stream.fileno(), "w", closefd=False))
+    lines = kind is _Messages or stream.isatty()
+    return io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=lines)

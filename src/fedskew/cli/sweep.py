@@ -3,53 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fedskew.cli import options
-from fedskew.cli.progress import Advance, Progress, all_rounds
+from fedskew.cli.progress import showing
 from fedskew.cli.screen import echo, print_json, print_table
 from fedskew.cli.training import fresh, repeatable
-
-if TYPE_CHECKING:
-    from fedskew.config import RunConfig
+from fedskew.methods import index
 
 
-@click.command()
+@click.command(cls=options.TrainingCommand)
 @click.argument("methods", nargs=-1, required=True, metavar="METHOD...")
 @click.option(
     "--grid",
     multiple=True,
     metavar="NAME=VALUES",
-    help="beta=0.5,1,2 or fedlmd.beta=..., lr=0.01,0.1, mu=1e-4..1:log; may be repeated.",
+    help="What to vary: beta=0.5,1,2, fedlmd.beta=0.5,1, lr=0.01,0.1 or mu=1e-4..1:log; repeat it for more.",
 )
-@click.option("--random", type=int, help="Draw this many trials for each method.  [the whole grid]")
-@click.option("--seeds", type=click.IntRange(1, 10_000), default=1, help="For each trial, from --seed on.  [1]")
-@click.option("--confirm", type=click.IntRange(0, 10_000), default=3, help="Fresh seeds for each method's best.  [3]")
-@click.option("--validation", type=float, help="Share of clients' data that trials are scored on.  [0.2]")
-@click.option("--resume", is_flag=True, help="Go on with a sweep that was interrupted.")
-@options.training
+@click.option("--random", type=int, help="Number of trials to draw for each method.  [the whole grid]")
+@click.option("--seeds", type=click.IntRange(1, 10_000), default=1, help="Seeds of each trial, from --seed on.  [1]")
+@click.option("--confirm", type=click.IntRange(0, 10_000), default=3, help="Fresh seeds for the best trials.  [3]")
+@click.option("--resume", is_flag=True, help="Continue an interrupted sweep.")
 @options.output
 @options.as_json
 def sweep(methods: tuple[str, ...], resume: bool, out: Path | None, force: bool, as_json: bool, **asked: Any) -> None:
-    """Tune methods on validation data, with equally many trials each; then run the best of each on the test set."""
-    from fedskew import face, sweep
+    """Tune methods on validation data. Each has equally many trials; its best runs on the test data.
+
+    Without --validation, trials are scored on 0.2 of each client's data.
+    """
+    index.check("+".join(methods))
+    from fedskew import api
     from fedskew.report import sweep as report
 
-    own = {name: asked.pop(name) for name in ("grid", "random", "seeds", "confirm", "validation")}
-    config = face.configure(**asked)
+    own = {name: asked.pop(name) for name in ("grid", "random", "seeds", "confirm")}
+    config = api.configure(**asked)
     usual = Path("runs") / f"sweep-{config.data.name}"
     folder = out or (usual if resume else fresh(usual, force))
-    with repeatable(folder), Progress() as progress:
-
-        def shown(trial: str, config: RunConfig) -> Advance:
-            return progress.of(f"{trial}, seed {config.seed}", all_rounds(config))
-
-        found = sweep.run(methods, **own, config=config, out=folder, force=force, resume=resume, progress=shown)
+    with repeatable(folder), showing() as callbacks:
+        found = api.sweep(
+            methods, **own, config=config, out=folder, force=force, resume=resume, callbacks=callbacks, progress=False
+        )
     if as_json:
         print_json(found)
         return
-    print_table(*report.winners(found), left=3)
+    winners = report.winners(found)
+    print_table(winners.heading, winners.cells, left=3)
     echo(report.explanation(found))
     echo(f"Written to {folder}; {folder / 'sweep.html'} has all trials.")

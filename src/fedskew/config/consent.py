@@ -1,14 +1,14 @@
-"""Code that a file names runs only if the reader of the file agrees: a configuration must not be a program."""
+"""Run code that a file names only with consent: a configuration must not be a program."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
 
-from fedskew.config import RunConfig
-from fedskew.errors import UserError
+from fedskew.config.schema import RunConfig
+from fedskew.core.errors import UserError
 
-#: True is for all that a file names; else the modules, networks ``module:function`` and addresses that are meant
+#: True allows everything that a file names; a list allows its modules, networks ``module:function`` and addresses
 Consent = bool | Collection[str]
 
 _WHAT_HAPPENS = {
@@ -18,7 +18,7 @@ _WHAT_HAPPENS = {
 
 
 def code_in(config: RunConfig) -> dict[str, str]:
-    """The settings that make code run that is not fedskew's, by key."""
+    """Return the settings that run code from outside of fedskew, by key."""
     found = {"model.name": config.model.name} if ":" in config.model.name else {}
     return found | ({"engine.address": config.engine.address} if config.engine.address is not None else {})
 

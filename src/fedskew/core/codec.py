@@ -1,4 +1,4 @@
-"""What travels and persists <-> a JSON head and tensors <-> bytes. No pickle: bytes can hold data, never code."""
+"""Convert messages and states to a JSON head and tensors, and to bytes. No pickle: bytes are data, never code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from fedskew import atomic_io
-from fedskew.errors import UserError
-from fedskew.types import Broadcast, Keep, Output, Round, Spec, State, Update
+from fedskew.core import atomic_io
+from fedskew.core.errors import InvalidData, UserError
+from fedskew.core.types import Broadcast, ClientState, Output, Round, ServerState, Spec, Update
 
-_CLASSES: dict[str, type] = {c.__name__: c for c in (Spec, Round, Broadcast, Update, Keep, State, Output)}
+_CLASSES: dict[str, type] = {c.__name__: c for c in (Spec, Round, Broadcast, Update, ClientState, ServerState, Output)}
 _VALUES = {c: attrgetter(*(field.name for field in fields(c))) for c in _CLASSES.values()}
 _PLAIN = frozenset({NoneType, bool, int, str})
 _KEYS = frozenset({str, int})
@@ -42,7 +42,7 @@ _CHECKSUM_DIGITS = 8
 
 
 def flatten(obj: Any) -> tuple[Any, list[Tensor]]:
-    """A head that JSON can hold, and the tensors it refers to by number; a tensor met twice is listed once."""
+    """Return a head for JSON, and the tensors that it refers to by number; equal objects appear once."""
     tensors: list[Tensor] = []
     return _head(obj, tensors, {}), tensors
 
@@ -56,13 +56,13 @@ def _head(value: Any, tensors: list[Tensor], numbers: dict[int, int]) -> Any:
     if kind is dict:
         for key in value:
             if type(key) not in _KEYS:
-                raise TypeError(f"a key of type {type(key).__name__} can neither travel nor persist")
+                raise TypeError(f"a key of type {type(key).__name__} cannot be sent or stored")
         return {"d": [[key, _head(item, tensors, numbers)] for key, item in value.items()]}
     if isinstance(value, Tensor):
         number = numbers.setdefault(id(value), len(tensors))
         if number == len(tensors):
             if value.dtype not in _DTYPES:
-                raise TypeError(f"a tensor of {value.dtype} can neither travel nor persist")
+                raise TypeError(f"a tensor of {value.dtype} cannot be sent or stored")
             tensors.append(value)
         return {"t": number}
     if kind is list:
@@ -71,11 +71,11 @@ def _head(value: Any, tensors: list[Tensor], numbers: dict[int, int]) -> Any:
         return {"u": [_head(item, tensors, numbers) for item in value]}
     if kind in _VALUES:
         return {"c": kind.__name__, "f": [_head(item, tensors, numbers) for item in _VALUES[kind](value)]}
-    raise TypeError(f"a value of type {kind.__module__}.{kind.__qualname__} can neither travel nor persist")
+    raise TypeError(f"a value of type {kind.__module__}.{kind.__qualname__} cannot be sent or stored")
 
 
 def rebuild(head: Any, tensors: list[Tensor]) -> Any:
-    """The inverse of `flatten`."""
+    """Invert `flatten`."""
     if type(head) is not dict:
         return head
     if "t" in head:
@@ -92,7 +92,7 @@ def rebuild(head: Any, tensors: list[Tensor]) -> Any:
 
 
 def to_bytes(obj: Any) -> bytes:
-    """One safetensors blob: the tensors by number, the head in its metadata."""
+    """Return one safetensors blob: tensors by number, and the head in its metadata."""
     head, tensors = flatten(obj)
     text = _json(head)
     # Written by hand: the library's own writer is several times slower and refuses tensors that share storage.
@@ -111,36 +111,36 @@ def to_bytes(obj: Any) -> bytes:
 
 
 def from_bytes(data: bytes) -> Any:
-    """The inverse of `to_bytes`; the tensors own their memory."""
+    """Invert `to_bytes`; the tensors own their memory."""
     try:
         stored = safetensors.torch.load(data)
         start = 8 + int.from_bytes(data[:8], "little")
         layout = json.loads(data[8:start])
-        entry = layout.pop("__metadata__")[_METADATA]
-        checksum, text = entry[:_CHECKSUM_DIGITS], entry[_CHECKSUM_DIGITS:]
+        metadata = layout.pop("__metadata__")[_METADATA]
+        checksum, text = metadata[:_CHECKSUM_DIGITS], metadata[_CHECKSUM_DIGITS:]
         if checksum != _checksum(text, layout, [memoryview(data)[start:]]):
             raise ValueError("the checksum is wrong")
         return rebuild(json.loads(text), [stored[str(number)] for number in range(len(stored))])
     except (safetensors.SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{len(data)} bytes are not a whole fedskew object: {error}") from None
+        raise InvalidData(f"{len(data)} bytes are not a complete fedskew object: {error}") from None
 
 
 def save(obj: Any, path: str | Path) -> None:
-    """Write to a file that is, at every moment, either the old or the new one.
+    """Replace a file as a whole.
 
-    Its name is on the disk once `atomic_io.sync_folder` was called: checkpoints do so once for many files.
+    Call `atomic_io.sync_folder` to write its name to the disk: checkpoints do so once for many files.
     """
     atomic_io.write(Path(path), to_bytes(obj), durable=False)
 
 
 def load(path: str | Path) -> Any:
-    """Read what `save` wrote."""
+    """Read a file that `save` wrote."""
     try:
         return from_bytes(Path(path).read_bytes())
     except OSError as error:
-        raise UserError(f"file '{path}' cannot be read: {error.strerror}") from None
+        raise UserError(f"file '{path}' cannot be read: {error.strerror}. Restore it from a copy.") from None
     except UserError as error:
-        raise UserError(f"file '{path}' is corrupt: {error}") from None
+        raise UserError(f"file '{path}' is corrupt: {error}. Restore it from a copy.") from None
 
 
 def _checksum(text: str, layout: dict[str, Any], payloads: Iterable[bytes | memoryview]) -> str:

@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The errors that users read."""
 
 from __future__ import annotations
 
@@ -11,31 +11,39 @@ T = TypeVar("T")
 
 
 class UserError(ValueError):
-    """A mistake the user can mend: one sentence naming the value, the place, and what would be right."""
+    """An error that the user can fix: it names the wrong value and the place, and says how to fix it."""
+
+
+class InvalidData(UserError):
+    """Data of another machine that fail a check. The text is a clause; the receiver says whose data they are."""
 
 
 class Diverged(UserError):
-    """A run whose numbers are no longer finite; it says nothing about other runs."""
+    """A run whose numbers are no longer finite; other runs may work."""
 
 
 def required(value: T | None, what: str) -> T:
-    """Return `value`; its absence is a mistake in code, which python -O must not hide as it hides assertions."""
+    """Return `value` if it is not None. Unlike an assertion, python -O does not remove this check."""
     if value is None:
         raise TypeError(f"{what} is missing")
     return value
 
 
-def nearest(word: str, known: Iterable[str], where: str = "") -> str:
-    """``"; did you mean 'x'?"`` when something known looks like `word`, else all that is known, or `where` it is."""
+def similar(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known word that looks most like `word`, if any does."""
+    return difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.7)
+
+
+def did_you_mean(word: str, known: Iterable[str], where: str = "") -> str:
+    """Return ``". Did you mean 'x'?"`` if a known word is similar, else the known words, or `where` to find them."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.7)
-    if close:
-        return f"; did you mean '{close[0]}'?"
-    return f"; {where}" if where else f"; known: {', '.join(names)}"
+    if close := similar(word, names):
+        return f". Did you mean '{close[0]}'?"
+    return f". {where}." if where else f". Known: {', '.join(names)}."
 
 
-def theirs(error: Exception) -> str:
-    """What a user's own code raised, in one line, and the place in that code."""
+def format_user_exception(error: Exception) -> str:
+    """Return an exception of a user's own code in one line, with the place in that code."""
     frames = traceback.walk_tb(error.__traceback__)
     own = [
         f" ({frame.f_code.co_filename}, line {line})"

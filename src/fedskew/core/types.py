@@ -1,7 +1,8 @@
-"""The nouns of the house: what is held, what travels, what persists."""
+"""The nouns of the project: data, messages between server and clients, and their states."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -12,16 +13,26 @@ from torch import Tensor
 #: The only thing that travels or persists: a flat dictionary of tensors.
 Tree = dict[str, Tensor]
 
-#: What the batch norm of a frozen network goes by: its running averages, or the batch at hand.
+#: What the batch norm of a frozen network uses: its running averages, or those of the batch.
 Statistics = Literal["running", "batch"]
+
+
+#: What an evaluation returns: counts, or probabilities as well; "" for no evaluation.
+Evaluation = Literal["", "counts", "detailed"]
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Samples and labels: images as uint8 [N, channels, height, width], anything else as float32 or int64 [N, ...]."""
+    """Samples and labels: images as uint8 [N, channels, height, width], anything else as float32 or int64 [N, ...].
+
+    For samples that models are evaluated on, `sites` are the clients that they belong to (-1: none), and `groups` the
+    patients, where they are known.
+    """
 
     x: Tensor
     y: Tensor
+    sites: Tensor | None = None
+    groups: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -29,7 +40,7 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Task:
-    """What everybody knows of the problem: classes, the shape of one sample, clients, how many rounds will count."""
+    """What server and clients know of the problem: classes, the shape of a sample, clients, rounds that count."""
 
     classes: int
     shape: tuple[int, ...]
@@ -39,7 +50,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Shard:
-    """One client's data: rows of the shared arrays, with their labels as observed (which may be wrong)."""
+    """One client's data: rows of the shared arrays and their observed labels, which may be wrong."""
 
     client: int
     x: Tensor
@@ -52,16 +63,21 @@ class Shard:
 
     @cached_property
     def counts(self) -> Tensor:
-        """Samples per class, int64 [classes]."""
+        """Return the samples per class, int64 [classes]."""
         return torch.bincount(self.y, minlength=self.classes)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A network by name and arguments: rebuilt anywhere, never sent as code."""
+    """A network by name and arguments; it is built anywhere and never sent as code."""
 
     name: str
     args: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> str:
+        """The same text for equal networks."""
+        return json.dumps([self.name, self.args], sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -74,7 +90,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Round:
-    """Where in the run we are: `index` numbers all rounds, `counted` those that count, `within` those of this stage."""
+    """A place in the run: `index` numbers all rounds, `counted` those that count, `within` those of this stage."""
 
     index: int
     counted: int
@@ -84,10 +100,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Server to client: train, or answer the question of the stage's entry number `entry`.
+    """Server to client: train; with `setup`, answer the stage's setup of that number; or `evaluate` the weights.
 
-    Turns number everything clients are ever asked; `seen` is the last turn whose reply of this client
-    was absorbed (-1: none).
+    `turn` numbers everything that clients are asked in a run. `seen` is the last turn whose reply of this client was
+    absorbed (-1: none).
     """
 
     client: int
@@ -97,15 +113,16 @@ class Broadcast:
     spec: Spec
     weights: Tree
     extras: dict[str, Tree]
-    entry: int | None = None
+    setup: int | None = None
     score: bool = False
+    evaluate: Evaluation = ""
 
 
 @dataclass(frozen=True)
 class Update:
     """Client to server: the trained parameters and, apart from them, the buffers (batch-norm statistics, counters).
 
-    An answer to an entry's question has neither; zero steps mean that no work was done.
+    An answer to a setup has neither, nor has an evaluation. Zero steps mean that the client did no work.
     """
 
     client: int
@@ -118,11 +135,11 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Keep:
-    """What a client keeps between rounds: memory per part, and facts that entries established.
+class ClientState:
+    """A client between rounds: the memory of each part, and the facts that setups provided.
 
-    `pending` (turn, memory, facts) is what the last visit left; it becomes final when the server is known
-    to have absorbed that turn's reply, and is forgotten otherwise.
+    `pending` (turn, memory, facts) comes from the last visit. It becomes final once the server has absorbed the reply
+    of that turn, and is forgotten otherwise.
     """
 
     memory: dict[str, Tree] = field(default_factory=dict)
@@ -131,10 +148,10 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class State:
-    """The server between two rounds. A checkpoint is this and the clients' keeps.
+class ServerState:
+    """The server between two rounds; `seen` is the last absorbed turn per client.
 
-    `seen` is the last absorbed turn per client.
+    A checkpoint is this and the states of the clients.
     """
 
     spec: Spec

@@ -1,1 +1,1 @@
-"""Everything before training: sources, partitions, shards, augmentation."""
+"""Everything before training: data sets, partitions, label noise, shards, image transforms."""

@@ -1,4 +1,4 @@
-"""Arrays that are made once and then only mapped: a file each, in one folder of the user's."""
+"""Cache arrays in files: each is computed once and memory-mapped from then on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from numpy.typing import DTypeLike
 from torch import Tensor
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
 
 def folder() -> Path:
-    """Where they are: $FEDSKEW_CACHE, else $XDG_CACHE_HOME/fedskew, else ~/.cache/fedskew."""
+    """Return the cache folder: $FEDSKEW_CACHE, else $XDG_CACHE_HOME/fedskew, else ~/.cache/fedskew."""
     named = os.environ.get("FEDSKEW_CACHE")
     if named:
         return Path(named)
@@ -26,10 +26,9 @@ def folder() -> Path:
 
 
 def mapped(key: str, shape: Sequence[int], dtype: DTypeLike, fill: Callable[[np.ndarray], None]) -> Tensor:
-    """The array that `fill` writes into one of zeros, from its file if a call with the same `key` has made it.
+    """Return the cached array of this key; if there is none, let `fill` write it into an array of zeros.
 
-    Pages come from the file when they are touched, and processes share them. The file cannot be changed through the
-    tensor: what is written stays with the writer.
+    Pages are read when they are touched, and processes share them. Writing to the tensor does not change the file.
     """
     kind, shape = np.dtype(dtype), tuple(shape)
     name = hashlib.sha256(f"{key}|{shape}|{kind.str}".encode()).hexdigest()[:40]
@@ -42,11 +41,11 @@ def mapped(key: str, shape: Sequence[int], dtype: DTypeLike, fill: Callable[[np.
         return torch.from_numpy(np.memmap(path, kind, "c", shape=shape))
     except OSError as error:
         needed = f"the cache '{path.parent}' cannot hold {size / 2**20:.0f} MiB ({error.strerror or error})"
-        raise UserError(f"{needed}: make room, or name another folder in FEDSKEW_CACHE") from error
+        raise UserError(f"{needed}. Make room, or set FEDSKEW_CACHE to another folder.") from error
 
 
 def _make(path: Path, size: int, write: Callable[[Path], None]) -> None:
-    """A file of `size` bytes that has its name only when it is complete."""
+    """Write a file of `size` bytes that has its name only when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
     unfinished = Path(name)

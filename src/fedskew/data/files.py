@@ -1,4 +1,4 @@
-"""Finding data files, unpacking them, and checking that they are the official ones."""
+"""Find data files, unpack them, and check that they are the official ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import importlib
 import io
 import lzma
 import math
+import re
 import struct
 import zlib
 from collections import Counter
@@ -18,135 +19,178 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.data.addresses import ORIGINS
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data import registry
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.decompress, ".xz": lzma.decompress}
-#: what stands between the cells of tables that are called CSV and are not
-_MARKS = {";": "';'", "\t": "tabs"}
+#: what may separate the cells of a table with a heading; of several that fit, the first
+_SEPARATORS = (",", ";", "\t", "|")
+#: how spreadsheets name the separator in a line above the heading
+_SAID = re.compile(r"\s*[\"']?sep=(.)[\"']?\s*", re.IGNORECASE)
+#: most characters of a cell: long enough for a text, and short enough to notice a quote that never ends
+_LONGEST_CELL = 2**24
 
 
-def folders(data: str, folder: Path | None, inside: Sequence[str], elsewhere: Sequence[Path] = ()) -> list[Path]:
-    """Where to look for data set `data`: known places inside `folder`, `folder` itself, then `elsewhere`."""
+def _search_folders(name: str, folder: Path | None) -> list[Path]:
+    """List where to look for a data set: its folders inside the data folder, that folder itself, then elsewhere."""
+    info = registry.info(name)
+    elsewhere = [Path(place) for place in info.elsewhere]
     if folder is None:
         if not elsewhere:
-            named = "name the folder that holds them, --data-dir FOLDER or FEDSKEW_DATA"
-            raise UserError(f"data set '{data}' is read from files: {named}{_obtaining(data)}")
-        return list(elsewhere)
+            named = "Name the folder that holds them with --data-dir FOLDER or FEDSKEW_DATA"
+            raise UserError(f"data set '{name}' is read from files. {named}{_how_to_get(info)}")
+        return elsewhere
     if not folder.is_dir():
-        raise UserError(f"data folder '{folder}' does not exist or is no folder (wanted for data set '{data}')")
-    return [*(folder / name for name in inside), folder, *elsewhere]
+        raise UserError(f"data folder '{folder}', needed for data set '{name}', is missing or no folder. Name another.")
+    return [*(folder / inside for inside in info.folders), folder, *elsewhere]
 
 
-def find(data: str, places: Sequence[Path], name: str, own: bool = False) -> Path:
-    """The file `name`, as it is or with .gz or .xz behind it, in the first place that has it.
+def find_file(name: str, folder: Path | None, file: str, yours: bool = False) -> Path:
+    """Find a file of the data set `name`, plain or with .gz or .xz behind its name.
 
-    `own`: it is the user's, and not among those that can be fetched.
+    `yours` says that the user made the file, so that it cannot be fetched.
     """
+    places = _search_folders(name, folder)
     for place in places:
         for suffix in _UNPACK:
-            path = place / (name + suffix)
+            path = place / (file + suffix)
             if path.is_file():
                 return path
-    looked = ", ".join(f"'{place}'" for place in places)
-    how = "; make it, or name another" if own else _obtaining(data)
-    raise UserError(f"data set '{data}' needs the file '{name}' (plain, .gz or .xz), which is in none of {looked}{how}")
+    fix = ". Make it, or name another." if yours else _how_to_get(registry.info(name))
+    raise UserError(f"data set '{name}' needs the file '{file}' (plain, .gz or .xz), {_in_none_of(places)}{fix}")
 
 
-def home(data: str, places: Sequence[Path], names: Sequence[str]) -> Path:
-    """The first place that holds one of `names`, a file or a folder."""
+def find_folder(name: str, folder: Path | None, candidates: Sequence[str]) -> Path:
+    """Find the folder of the data set `name`: the first that holds one of `candidates`, files or folders."""
+    places = _search_folders(name, folder)
     for place in places:
-        if any((place / name).exists() for name in names):
+        if any((place / each).exists() for each in candidates):
             return place
-    looked = ", ".join(f"'{place}'" for place in places)
-    wanted = " or ".join(f"'{name}'" for name in names)
-    raise UserError(f"data set '{data}' needs {wanted}, which is in none of {looked}{_obtaining(data)}")
+    wanted = " or ".join(f"'{each}'" for each in candidates)
+    raise UserError(f"data set '{name}' needs {wanted}, {_in_none_of(places)}{_how_to_get(registry.info(name))}")
 
 
-def _obtaining(data: str) -> str:
-    """How to come by a data set, at the end of a sentence."""
-    if data not in ORIGINS:
-        return "; 'fedskew data list' says what can be fetched"
-    return f"; 'fedskew data get {data}' " + ("fetches it" if ORIGINS[data].files else "says where to ask for it")
+def _in_none_of(places: Sequence[Path]) -> str:
+    return "which is in none of " + ", ".join(f"'{place}'" for place in places)
+
+
+def _how_to_get(info: registry.DatasetInfo) -> str:
+    """Say how to get a data set, after a sentence."""
+    if info.yours:
+        return ". Type 'fedskew data list' to see what can be fetched."
+    return f". Type 'fedskew data get {info.name}' to " + ("fetch it." if info.files else "see how to apply for it.")
 
 
 def table(path: Path) -> list[list[str]]:
-    """The rows of a CSV file, without empty ones."""
-    return [row for _, row in _numbered(path)]
+    """Read the rows of a CSV file, without empty ones."""
+    return [row for _, row in _numbered(path, ",")]
 
 
 def headed(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The names of a CSV file's columns, and its other rows with their lines as an editor counts them.
+    """Read the heading of a CSV file, and its other rows with their line numbers from 1.
 
-    Cells are without spaces around them, and empty rows are left out.
+    Cells are without spaces around them. Empty rows, and columns without a name and content, are left out, as
+    spreadsheets write them behind the others. The separator is the one among comma, semicolon, tab and vertical bar
+    that makes most columns of the heading, a column label if possible; or what a first line such as "sep=;" names.
     """
-    (_, heading), *rows = [(line, [cell.strip() for cell in row]) for line, row in _numbered(path)] or [(1, [])]
+    mark, said = separator(path)
+    stripped = [(line, [cell.strip() for cell in row]) for line, row in _numbered(path, mark)]
+    (_, heading), *rows = [(line, row) for line, row in stripped[said:] if any(row) or len(row) == 1] or [(1, [])]
+    while heading and not heading[-1] and all(len(row) == len(heading) and not row[-1] for _, row in rows):
+        heading, rows = heading[:-1], [(line, row[:-1]) for line, row in rows]
     for name, times in Counter(heading).items():
         if times > 1:
-            raise UserError(f"'{path}' has {times} columns '{name}'; give each column a name of its own")
+            raise UserError(f"'{path}' has {times} columns '{name}'. Give each column another name.")
     return heading, rows
 
 
-def _numbered(path: Path) -> list[tuple[int, list[str]]]:
-    """Rows with the lines in which they begin, which differ from their numbers after a line break in a cell."""
-    content, rows, line = read(path), [], 1
+def separator(path: Path) -> tuple[str, bool]:
+    """Return what separates the cells of a CSV file, and whether a first line says so."""
+    lines = filter(str.strip, read(path).decode("utf-8-sig", errors="replace").splitlines())
+    first = next(lines, "")
+    said = _SAID.fullmatch(first)
+    headings = {mark: _cells(first, mark) for mark in _SEPARATORS}
+    mark = max(_SEPARATORS, key=lambda each: ("label" in map(str.strip, headings[each]), len(headings[each])))
+    return said[1] if said else mark, said is not None
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    """Return the cells of one line; none if it is no CSV, which reading the file says better."""
     try:
-        reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:
+        return []
+
+
+def _numbered(path: Path, separator: str) -> list[tuple[int, list[str]]]:
+    """Read rows with the lines in which they begin; a cell may contain line breaks."""
+    content, rows, line = read(path), [], 1
+    usual = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        text = io.StringIO(content.decode("utf-8-sig"), newline="")
+        reader = csv.reader(text, delimiter=separator, skipinitialspace=True, strict=True)
         for row in reader:
             rows += [(line, row)] if row else []
             line = reader.line_num + 1
     except UnicodeDecodeError as error:
         wrong = 1 + content.count(b"\n", 0, error.start)
-        raise UserError(f"'{path}', line {wrong} is not in UTF-8; save the file as CSV in UTF-8") from error
+        raise UserError(f"'{path}', line {wrong} is not in UTF-8. Save the file as CSV in UTF-8.") from error
     except csv.Error as error:
-        raise UserError(f"'{path}', line {line} is not as in a CSV file ({error})") from error
-    for mark, called in _MARKS.items():
-        if rows and len(rows[0][1]) == 1 and mark in rows[0][1][0]:
-            raise UserError(f"'{path}' seems to be separated by {called}; save it with commas between the cells")
+        raise UserError(
+            f"'{path}', line {line} is not CSV ({error}). Correct the line, for example a quote without its other one."
+        ) from error
+    finally:
+        csv.field_size_limit(usual)
     return rows
 
 
 def extra(module: str, data: str) -> Any:
-    """A package that comes with the extra `data`."""
+    """Import a package of the extra `data`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UserError(f"{data} is read by {module}, which is not installed: pip install 'fedskew[data]'") from error
+        raise UserError(f"{data} needs {module}, which is not installed. Type: pip install 'fedskew[data]'") from error
 
 
 def read(path: Path) -> bytes:
-    """The unpacked content of a file."""
+    """Return the unpacked content of a file."""
     suffix = path.suffix if path.suffix in _UNPACK else ""
     try:
         return _UNPACK[suffix](path.read_bytes())
     except FileNotFoundError:
-        raise UserError(f"'{path}' does not exist") from None
+        raise UserError(f"'{path}' does not exist. Check the path.") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"'{path}' cannot be read: it is damaged, cut short or not accessible ({error})") from error
+        raise UserError(
+            f"'{path}' cannot be read: it is damaged, cut short or not accessible ({error}). Fetch it again."
+        ) from error
 
 
 def check_md5(path: Path, content: bytes, official: str | None) -> str:
-    """``"md5:..."`` of the unpacked content, which must be the official one unless that is None."""
+    """Return ``"md5:..."`` of the unpacked content, and refuse another than the official one, unless that is None."""
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if official is not None and found != official:
         raise UserError(
-            f"'{path}' is not the official file (md5 of its content {found}, official {official}): "
-            "fetch it again, or set verify to false to read it as it is"
+            f"'{path}' is not the official file (md5 of its content {found}, official {official}). "
+            "Fetch it again, or read it as it is with --set data.options.verify=false."
         )
     return f"md5:{found}"
 
 
 def sha256(array: np.ndarray) -> str:
-    """``"sha256:..."`` of an array's bytes."""
+    """Return ``"sha256:..."`` of an array's bytes."""
     return f"sha256:{hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()}"
 
 
 def parse_idx(path: Path, content: bytes, dimensions: int) -> np.ndarray:
-    """The bytes of an idx file (the format of MNIST) as an array of `dimensions` dimensions."""
+    """Parse an idx file (the format of MNIST) into an array of `dimensions` dimensions."""
     start = 4 + 4 * dimensions
     if len(content) < start or content[:4] != bytes((0, 0, 8, dimensions)):
-        raise UserError(f"'{path}' is no idx file of {dimensions}-dimensional bytes: its first bytes are wrong")
+        raise UserError(
+            f"'{path}' is no idx file of {dimensions}-dimensional bytes: its first bytes are wrong. Fetch it again."
+        )
     shape = struct.unpack(f">{dimensions}I", content[4:start])
     if len(content) - start != math.prod(shape):
-        raise UserError(f"'{path}' promises {math.prod(shape)} bytes of data and holds {len(content) - start}")
+        raise UserError(
+            f"'{path}' promises {math.prod(shape)} bytes of data and holds {len(content) - start}. Fetch it again."
+        )
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

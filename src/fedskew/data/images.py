@@ -1,13 +1,11 @@
-"""Image files decoded once, on all cores, into one array that is mapped from then on."""
+"""Decode image files once, on all cores, into one array that is memory-mapped from then on."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,31 +15,17 @@ from joblib import cpu_count
 from PIL import Image
 from torch import Tensor
 
+from fedskew.core import progress
+from fedskew.core.errors import UserError
 from fedskew.data import cache
-from fedskew.errors import UserError
 
 _MODES = {1: "L", 3: "RGB"}
 _BLOCK = 64
 _DIGEST = 32
 
-#: called with the number of images done and of all
-Tell = Callable[[int, int], None]
-
-_LISTENER: ContextVar[Tell | None] = ContextVar("listener", default=None)
-
-
-@contextmanager
-def telling(tell: Tell) -> Iterator[None]:
-    """Whatever is decoded meanwhile, and has nobody else to tell, tells `tell`."""
-    before = _LISTENER.set(tell)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(before)
-
 
 class Unusable(UserError):
-    """An image that cannot be taken as it is; `path` is whose."""
+    """An image that cannot be used; `path` is its file."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"image '{path}' {why}")
@@ -50,7 +34,7 @@ class Unusable(UserError):
 
 @dataclass(frozen=True)
 class Decoded:
-    """Images uint8 [N, C, H, W], the places of theirs in the list of paths, how many others were unreadable."""
+    """Images uint8 [N, C, H, W], their positions in the list of paths, and the number of unreadable ones."""
 
     x: Tensor
     kept: Tensor
@@ -65,9 +49,8 @@ def decode(
     channels: Literal[1, 3],
     key: str,
     skip_bad: bool = False,
-    tell: Tell | None = None,
 ) -> Decoded:
-    """Read images as grey or colour, resized (bicubic) to `size`, which is (height, width); None: all have one size.
+    """Read images as gray or color, resized (bicubic) to `size`, which is (height, width).
 
     They are decoded again when a file's name, size or time of change is another one, or a setting is.
     """
@@ -77,7 +60,7 @@ def decode(
     def read(path: Path) -> np.ndarray:
         return _read(path, sized, channels, first)
 
-    return gather(paths, (channels, *sized), read, key=key, skip_bad=skip_bad, tell=tell)
+    return gather(paths, (channels, *sized), read, key=key, skip_bad=skip_bad)
 
 
 def gather(
@@ -87,11 +70,9 @@ def gather(
     *,
     key: str,
     skip_bad: bool = False,
-    tell: Tell | None = None,
 ) -> Decoded:
-    """The same for any kind of file: `read` makes it an image of `shape`, or raises a UserError that names it."""
+    """Decode any kind of file: `read` returns an image of `shape`, or raises a UserError that names the file."""
     start = _DIGEST + len(paths)
-    heard = tell or _LISTENER.get()
 
     def fill(flat: np.ndarray) -> None:
         good = flat[_DIGEST:start].view(bool)
@@ -108,7 +89,7 @@ def gather(
                         raise
             return end - begin
 
-        _in_threads(block, len(paths), heard)
+        _in_threads(block, len(paths))
         kept = np.flatnonzero(good)
         for to, row in enumerate(kept):
             if to != row:
@@ -122,30 +103,29 @@ def gather(
     return Decoded(x, kept, len(paths) - len(kept), f"sha256:{stored[:_DIGEST].numpy().tobytes().hex()}")
 
 
-def _in_threads(block: Callable[[int], int], total: int, tell: Tell | None) -> None:
-    """Do all blocks on all cores: decoding takes nearly all the time and holds no lock."""
+def _in_threads(block: Callable[[int], int], total: int) -> None:
+    """Process all blocks on all cores; decoding takes nearly all the time and holds no lock."""
     done = 0
     with ThreadPoolExecutor(cpu_count()) as pool:
         try:
             for more in pool.map(block, range(0, total, _BLOCK)):
                 done += more
-                if tell is not None:
-                    tell(done, total)
+                progress.report("decoding images", done, total, "images")
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
 
 
 def fingerprint(paths: Sequence[Path], key: str) -> str:
-    """A name for what is made of files, another one when a file's place, size or a time of change is another.
+    """Return a key for what is made of files; it changes with a file's path, size or time of change.
 
-    Archives set the time of a file's content, and renaming leaves it; the time of its entry nobody can set.
+    Archives set a file's modification time and renaming keeps it, so the time of its inode counts, too.
     """
     found = hashlib.sha256(key.encode())
     for path in map(Path.absolute, paths):
         try:
-            told = path.stat()
-            known = f"{told.st_size}|{told.st_mtime_ns}|{told.st_ctime_ns}|{told.st_ino}"
+            status = path.stat()
+            known = f"{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}|{status.st_ino}"
             found.update(f"|{path}|{known}".encode(errors="surrogateescape"))
         except OSError:
             found.update(f"|{path}|missing".encode(errors="surrogateescape"))
@@ -155,7 +135,7 @@ def fingerprint(paths: Sequence[Path], key: str) -> str:
 def _size_of_first(paths: Sequence[Path], skip_bad: bool) -> tuple[tuple[int, int], Path | None]:
     for path in paths:
         try:
-            with _opened(path) as image:
+            with _open_image(path) as image:
                 return (image.height, image.width), path
         except UserError:
             if not skip_bad:
@@ -163,15 +143,15 @@ def _size_of_first(paths: Sequence[Path], skip_bad: bool) -> tuple[tuple[int, in
     return (1, 1), None
 
 
-def _opened(path: Path) -> Image.Image:
+def _open_image(path: Path) -> Image.Image:
     try:
         return Image.open(path)
     except Exception as error:  # bytes from outside can go wrong in any way
-        raise Unusable(path, f"cannot be read ({_why(path, error)})") from error
+        raise Unusable(path, f"cannot be read ({_why(path, error)}). Replace it, or set skip_bad.") from error
 
 
 def _is_deep(path: Path, image: Image.Image) -> bool:
-    """Whether it is a PNG of 16 bits a channel, which Pillow opens as one of 8 if it has colour or transparency."""
+    """Whether it is a PNG of 16 bits per channel, which Pillow reads as 8 bits if it has color or transparency."""
     if image.format != "PNG":
         return False
     with path.open("rb") as file:
@@ -179,21 +159,21 @@ def _is_deep(path: Path, image: Image.Image) -> bool:
 
 
 def _read(path: Path, size: tuple[int, int], channels: int, like: Path | None) -> np.ndarray:
-    """One image as [C, H, W]; `like` is the image whose size it must have."""
+    """Read one image as [C, H, W]; `like` is the image whose size it must have."""
     height, width = size
-    with _opened(path) as image:
+    with _open_image(path) as image:
         if image.mode[0] in "IF" or _is_deep(path, image):
-            raise Unusable(path, f"has more than 8 bits a pixel ({image.mode}); store it with 8")
+            raise Unusable(path, f"has more than 8 bits per channel ({image.mode}). Save it with 8.")
         if like is not None and (image.height, image.width) != size:
-            told = f"has {image.width}x{image.height} pixels and '{like}' has {width}x{height}"
-            raise Unusable(path, f"{told}: all must have one size, or be brought to one by the option size")
+            sizes = f"has {image.width}x{image.height} pixels and '{like}' has {width}x{height}"
+            raise Unusable(path, f"{sizes}. Resize all with --set data.options.size=64.")
         try:
-            grey_or_colour = image.convert(_MODES[channels])
+            gray_or_color = image.convert(_MODES[channels])
         except Exception as error:  # as above
-            raise Unusable(path, f"cannot be read ({_why(path, error)})") from error
+            raise Unusable(path, f"cannot be read ({_why(path, error)}). Replace it, or set skip_bad.") from error
     if like is None:
-        grey_or_colour = grey_or_colour.resize((width, height), Image.Resampling.BICUBIC)
-    pixels = np.asarray(grey_or_colour)
+        gray_or_color = gray_or_color.resize((width, height), Image.Resampling.BICUBIC)
+    pixels = np.asarray(gray_or_color)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 

@@ -1,4 +1,4 @@
-"""A few samples of each class, for people to look at."""
+"""Choose a few samples of each class to look at."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedskew.data.catalogue import Source
+from fedskew.data.sources import Source
 
 
 def samples(source: Source, per_class: int, texts: Sequence[str] | None = None) -> list[list[np.ndarray] | list[str]]:
-    """Up to `per_class` training samples of each class, from all over it: images [H, W] or [H, W, 3], or words.
+    """Return up to `per_class` training samples of each class, evenly spaced: images [H, W] or [H, W, 3], or text.
 
     `texts` are the words of all training samples, if they are words.
     """
@@ -20,7 +20,7 @@ def samples(source: Source, per_class: int, texts: Sequence[str] | None = None) 
 
 
 def _spread(y: Tensor, classes: int, per_class: int) -> list[list[int]]:
-    """Evenly spaced members of each class, the first and the last among them."""
+    """Return evenly spaced members of each class, the first and the last included."""
     members = [torch.nonzero(y == label)[:, 0] for label in range(classes)]
     return [
         each[torch.linspace(0, len(each) - 1, min(per_class, len(each))).round().long()].tolist() for each in members
@@ -36,5 +36,5 @@ def _shown(source: Source, rows: Sequence[int], texts: Sequence[str] | None) -> 
 
 
 def _image(x: Tensor) -> np.ndarray:
-    """Colour where there are three channels, else the first one as grey."""
+    """Return three channels as color, else the first one as gray."""
     return x.permute(1, 2, 0).numpy() if len(x) == 3 else x[0].numpy()

@@ -1,1 +1,1 @@
-"""Who has noisy labels: statistics on what clients report of their losses per class. Pure numpy and scipy."""
+"""Find clients with noisy labels from the losses per class that they report. Pure numpy."""

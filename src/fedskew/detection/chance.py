@@ -1,10 +1,10 @@
-"""Could the clients' losses differ so much by chance? A test whose null has every cell's own standard error."""
+"""Test whether clients' losses differ by chance alone; the null has every cell's own standard error."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedskew.detection.cells import normalised, spans
+from fedskew.detection.cells import normalized, spans
 
 #: A cell's variance is pooled with its class's as if that were known from so many samples. Losses are skewed, so in
 #: small cells mean and standard error rise together, and with their own errors alone chance would be called noise.
@@ -17,7 +17,7 @@ _NUMBERS = 1_000_000
 
 
 def moderated(mean: np.ndarray, se: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Standard errors [K, C] pooled with those of the class; nan where the mean is."""
+    """Return standard errors [K, C] pooled with those of the class; nan where the mean is."""
     known = np.isfinite(mean) & np.isfinite(se)
     freedom = np.where(known, count - 1.0, 0.0)
     variance = np.where(known, se, 0.0) ** 2 * count
@@ -28,9 +28,9 @@ def moderated(mean: np.ndarray, se: np.ndarray, count: np.ndarray) -> np.ndarray
 
 
 def p_value(mean: np.ndarray, se: np.ndarray, simulations: int, seed: int) -> float:
-    """How often clients that differ by chance alone fall into two groups as far apart as these.
+    """Return how often clients that differ by chance alone form two groups as far apart as these.
 
-    Simulated federations miss the same cells and are normalised like the data, which also removes a class's mean.
+    Simulated federations miss the same cells and are normalized like the data, which also removes a class's mean.
     """
     rng, ours, likewise = np.random.Generator(np.random.PCG64(seed)), parted(scores(mean, se)), 0
     at_once = max(1, _NUMBERS // max(mean.size, 1))
@@ -41,16 +41,16 @@ def p_value(mean: np.ndarray, se: np.ndarray, simulations: int, seed: int) -> fl
 
 
 def scores(mean: np.ndarray, se: np.ndarray) -> np.ndarray:
-    """Per client [..., K], how high its normalised losses lie above the median client's, over the cells it has."""
+    """Return, per client [..., K], how far its normalized losses lie above the median client's."""
     span = spans(mean)
-    height = normalised(mean)
+    height = normalized(mean)
     height = height - np.nanmedian(height, axis=-2, keepdims=True)
     weight = 1 / (SPREAD**2 + (se / np.where(span > 0, span, 1.0)) ** 2)
     return np.nansum(weight * height, axis=-1) / np.nansum(weight, axis=-1)
 
 
 def parted(values: np.ndarray) -> np.ndarray:
-    """Variance between over variance within the two groups [..., K] that part the values best; 0 if all are equal."""
+    """Return the variance between over the variance within the two best groups [..., K]; 0 if all values are equal."""
     ordered = np.sort(values, axis=-1)
     total = ((ordered - ordered.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1)
     best = between(ordered).max(axis=-1)
@@ -60,7 +60,7 @@ def parted(values: np.ndarray) -> np.ndarray:
 
 
 def between(ordered: np.ndarray) -> np.ndarray:
-    """The sum of squares between the first n and the other values, for n = 1 ... K - 1 along the last axis."""
+    """Return the sum of squares between the first n and the other values, for n = 1 ... K - 1 along the last axis."""
     clients = ordered.shape[-1]
     lower = np.arange(1, clients)
     away = np.cumsum(ordered - ordered.mean(axis=-1, keepdims=True), axis=-1)[..., :-1]

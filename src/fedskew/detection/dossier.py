@@ -1,4 +1,4 @@
-"""What the server knows of everybody, from one detection to the next."""
+"""What the server knows of all clients, from one detection to the next."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fedskew.detection.judge import (
     FEWEST_CLIENTS,
     GUESSED,
     STATUSES,
-    Judgement,
-    Options,
+    JudgeOptions,
+    Judgment,
     Reference,
     against,
     hysteresis,
@@ -29,7 +29,7 @@ QUORUM = 2 / 3
 
 @dataclass(frozen=True)
 class Dossier:
-    """Everybody's last report and its age in detections (-1: none yet), who counts as noisy, and for how long.
+    """Each client's last report and its age in detections (-1: none yet), which clients count as noisy, and since when.
 
     `flagged` and `streaks` are as `hysteresis` has them; `releases` counts detections.
     """
@@ -43,7 +43,7 @@ class Dossier:
 
     @classmethod
     def empty(cls, clients: int, classes: int) -> Dossier:
-        """Nobody has said anything."""
+        """Return the dossier before any report."""
         unknown = np.full((clients, classes), np.nan)
         return cls(
             Cells(unknown, unknown, np.zeros((clients, classes), dtype=np.int64)),
@@ -52,32 +52,34 @@ class Dossier:
             np.zeros((clients, 2), dtype=np.int64),
         )
 
-    def heard(self, answers: Mapping[int, Mapping[str, np.ndarray]]) -> Dossier:
-        """With new reports in the place of old ones; the others' grow older."""
+    def with_answers(self, answers: Mapping[int, Mapping[str, np.ndarray]]) -> Dossier:
+        """Replace the reports of clients that answered; the others' grow older."""
         mean, se, count = (np.array(each) for each in (self.cells.mean, self.cells.se, self.cells.count))
         age = np.where(self.age >= 0, self.age + 1, -1)
-        for client, told in answers.items():
-            mean[client], se[client], count[client] = told["mean"], told["se"], told["count"]
+        for client, cell in answers.items():
+            mean[client], se[client], count[client] = cell["mean"], cell["se"], cell["count"]
             age[client] = 0
         return replace(self, cells=Cells(mean, se, count), age=age, releases=self.releases + 1)
 
-    def judged(self, options: Options, seed: int) -> tuple[Dossier, Judgement]:
-        """(with the reference to score by next time, the judgement)."""
-        found = judged(self.cells, self.age, self.reference, options, seed)
+    def judged(
+        self, options: JudgeOptions, seed: int, contradicting: np.ndarray | None = None
+    ) -> tuple[Dossier, Judgment]:
+        """Return the dossier with the reference for next time, and the judgment."""
+        found = judged(self.cells, self.age, self.reference, options, seed, contradicting)
         return replace(self, reference=found.reference), found
 
-    def settled(self, noisy: np.ndarray, known: np.ndarray, patience: int) -> tuple[Dossier, np.ndarray]:
-        """(dossier, who counts as noisy) after `patience` equal verdicts in a row; a first verdict counts at once.
+    def decided(self, noisy: np.ndarray, known: np.ndarray, patience: int) -> tuple[Dossier, np.ndarray]:
+        """Return the dossier and the noisy clients after `patience` equal verdicts; a first one counts at once.
 
-        On whom is not `known` nothing was said: the status stays.
+        Clients that are not `known` keep their status.
         """
-        said = np.where(noisy, STATUSES.index("noisy"), STATUSES.index("clean"))
-        said = np.where(known, said, STATUSES.index("unknown"))
-        flagged, streaks = hysteresis(self.flagged, self.streaks, said, patience)
+        status = np.where(noisy, STATUSES.index("noisy"), STATUSES.index("clean"))
+        status = np.where(known, status, STATUSES.index("unknown"))
+        flagged, streaks = hysteresis(self.flagged, self.streaks, status, patience)
         return replace(self, flagged=flagged, streaks=streaks), flagged == STATUSES.index("noisy")
 
     def as_json(self) -> dict[str, Any]:
-        """Plain lists and numbers; nan is None."""
+        """Return plain lists and numbers; None stands for nan."""
         cells = {name: _plain(value) for name, value in vars(self.cells).items()}
         numbers = {name: getattr(self, name).tolist() for name in ("age", "flagged", "streaks")}
         reference = None if self.reference is None else self.reference.as_json()
@@ -85,25 +87,33 @@ class Dossier:
 
     @classmethod
     def from_json(cls, written: dict[str, Any]) -> Dossier:
-        """The dossier that `as_json` wrote."""
+        """Return the dossier that `as_json` wrote."""
         age, flagged, streaks = (np.array(written[name], dtype=np.int64) for name in ("age", "flagged", "streaks"))
         reference = None if written["reference"] is None else Reference.from_json(written["reference"])
         return cls(cells_from_json(written["cells"]), age, flagged, streaks, written["releases"], reference)
 
 
-def judged(cells: Cells, age: np.ndarray, reference: Reference | None, options: Options, seed: int) -> Judgement:
-    """Who has answered just now, judged together, or against the last reference where they are no quorum.
+def judged(
+    cells: Cells,
+    age: np.ndarray,
+    reference: Reference | None,
+    options: JudgeOptions,
+    seed: int,
+    contradicting: np.ndarray | None = None,
+) -> Judgment:
+    """Judge the clients that have just answered: together, or against the last reference without a quorum.
 
-    Older reports are left out: they are about a model that knew less, and would look noisy beside new ones. Where
-    nothing can be said the reference stays.
+    Older reports are left out: they are about a model that knew less, and would look noisy beside new ones. A judgment
+    without a new fit leaves the reference as it is. A few clients are never compared with each other, so each
+    judgment stands alone.
     """
     now = age == 0
     fresh = cells.of(now)
-    if reference is None:
-        return judge(fresh, options, seed)
+    if reference is None or len(now) < FEWEST_CLIENTS:
+        return judge(fresh, options, seed, contradicting)
     if now.mean() >= QUORUM and now.sum() >= FEWEST_CLIENTS:
-        found = judge(fresh, options, seed)
-        return replace(found, reference=reference) if found.verdict == "insufficient" else found
+        found = judge(fresh, options, seed, contradicting)
+        return replace(found, reference=reference) if found.reference.verdict == "insufficient" else found
     if no_better_than_guessing(fresh, options, share=0.0):  # at the best of them: the few may be the noisy ones
         return replace(insufficient(fresh, [GUESSED], options), reference=reference)
     few = f"{now.sum()} of {len(now)} clients answered: they are scored against the last fit"
@@ -112,7 +122,7 @@ def judged(cells: Cells, age: np.ndarray, reference: Reference | None, options: 
 
 
 def cells_from_json(written: dict[str, Any]) -> Cells:
-    """Cells that were written down with None for nan."""
+    """Return cells that were recorded with None for nan."""
     mean, se = (np.array(written[name], dtype=np.float64) for name in ("mean", "se"))
     return Cells(mean, se, np.array(written["count"], dtype=np.int64))
 

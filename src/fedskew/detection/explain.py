@@ -1,4 +1,4 @@
-"""Why a client is judged as it is: its losses class by class against the others', and what the verdict rests on."""
+"""Explain a judgment: each client's losses by class against the others', and the classes that drive it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from fedskew.detection.cells import Cells
 from fedskew.detection.groups import groups, levels, logs
-from fedskew.detection.judge import FEWEST_CLIENTS, Judgement, against, plain, scale_of, spread_out, usable_part
+from fedskew.detection.judge import FEWEST_CLIENTS, Judgment, against, plain, scale_of, spread_out, usable_part
 
 
-def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
-    """Per client: its losses class by class against the others', and what the verdict on it rests on.
+def explain(cells: Cells, judgment: Judgment) -> list[dict[str, Any]]:
+    """Return, per client, its losses by class against the others', and the classes that drive the judgment.
 
     `rank` 1 is the highest loss of the class; `z` is robust (median and MAD over clients); `without` is the change of
     the probability when the class is left out; `drivers` are the classes on the noisy side, the furthest first.
     """
-    options, reference = judgement.options, judgement.reference
+    options, reference = judgment.options, judgment.reference
     usable = usable_part(cells, options)
     clients, classes = cells.mean.shape
     mean = np.full((clients, classes), np.nan)
@@ -31,9 +31,9 @@ def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
     rank = np.array([1 + (mean > row).sum(axis=0) for row in mean])  # row by row, for all pairs may not fit in memory
     excess = logs(mean, mean, reference.offset)[0] - reference.effect
     halfway = (reference.groups.clean + reference.groups.noisy) / 2
-    without = {c: _probability_without(cells, judgement, c) - judgement.probability for c in usable.classes.tolist()}
-    nearest = _nearest_clean(mean, judgement)
-    told = []
+    without = {c: _probability_without(cells, judgment, c) - judgment.probability for c in usable.classes.tolist()}
+    nearest = _nearest_clean(mean, judgment)
+    explained = []
     for k in range(clients):
         known = np.flatnonzero(np.isfinite(mean[k])).tolist()
         drivers = [c for c in sorted(known, key=lambda c: -excess[k, c]) if excess[k, c] > halfway]
@@ -48,25 +48,25 @@ def explain(cells: Cells, judgement: Judgement) -> list[dict[str, Any]]:
             }
             for c in known
         ]
-        told.append(
+        explained.append(
             plain(
                 {
                     "client": k,
-                    "status": judgement.status[k],
-                    "probability": judgement.probability[k],
+                    "status": judgment.status[k],
+                    "probability": judgment.probability[k],
                     "classes": rows,
                     "drivers": drivers,
                     "nearest_clean": nearest[k],
                 }
             )
         )
-    return told
+    return explained
 
 
-def _probability_without(cells: Cells, judgement: Judgement, left_out: int) -> np.ndarray:
-    options = replace(judgement.options, exclude=(*judgement.options.exclude, left_out))
-    if judgement.verdict != "insufficient" and np.isnan(judgement.p_value):  # scored against an earlier reference
-        return against(judgement.reference, cells, options).probability
+def _probability_without(cells: Cells, judgment: Judgment, left_out: int) -> np.ndarray:
+    options = replace(judgment.options, exclude=(*judgment.options.exclude, left_out))
+    if judgment.scored_late:
+        return against(judgment.reference, cells, options).probability
     usable = usable_part(cells, options)
     if len(usable.clients) < FEWEST_CLIENTS:
         return np.full(len(cells.mean), np.nan)
@@ -75,11 +75,11 @@ def _probability_without(cells: Cells, judgement: Judgement, left_out: int) -> n
     return spread_out(parted.two * parted.posterior(found.level, found.variance), usable.clients, len(cells.mean))
 
 
-def _nearest_clean(mean: np.ndarray, judgement: Judgement) -> list[int | None]:
-    """Per client the other, clean one whose normalised losses are nearest over the classes that both have."""
-    low, high = judgement.reference.minimum, judgement.reference.maximum
+def _nearest_clean(mean: np.ndarray, judgment: Judgment) -> list[int | None]:
+    """Return, per client, the clean client whose normalized losses are nearest over the classes that both have."""
+    low, high = judgment.reference.minimum, judgment.reference.maximum
     scaled = (mean - low) / np.where(high > low, high - low, 1.0)
-    clean = np.array([status == "clean" for status in judgement.status])
+    clean = np.array([status == "clean" for status in judgment.status])
     nearest: list[int | None] = []
     for k, row in enumerate(scaled):
         apart = (scaled - row) ** 2

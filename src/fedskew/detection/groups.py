@@ -1,11 +1,10 @@
-"""Who is how likely noisy: one number per client, and two groups of clients that allow for its standard error."""
+"""How likely each client is noisy: one level per client, and two groups that allow for its standard error."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
 from fedskew.detection.chance import between
 
@@ -50,11 +49,11 @@ class Groups:
 
     def posterior(self, level: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """The probability of belonging to the noisy group if there are two; it rises with the level."""
-        return expit(_log_odds(np.array([self.clean, self.noisy]), self.share, level, variance + self.spread**2))
+        return _probability(_log_odds(np.array([self.clean, self.noisy]), self.share, level, variance + self.spread**2))
 
 
 def offsets(mean: np.ndarray) -> np.ndarray:
-    """What is added to the losses of each class; where most losses are zero, the mean stands in for the median."""
+    """Return what is added to the losses of each class; if most losses are zero, the mean replaces the median."""
     size = np.abs(mean)
     typical = np.nanmedian(size, axis=0)
     typical = np.where(typical > 0, typical, np.nanmean(size, axis=0))
@@ -62,13 +61,13 @@ def offsets(mean: np.ndarray) -> np.ndarray:
 
 
 def logs(mean: np.ndarray, se: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log(loss + offset) and its standard error; a loss that privacy noise made negative counts as none."""
+    """Return log(loss + offset) and its standard error; a loss that privacy noise made negative counts as zero."""
     raised = np.maximum(mean, 0.0) + offset
     return np.log(raised), se / raised
 
 
 def levels(mean: np.ndarray, se: np.ndarray) -> Levels:
-    """Least squares over the defined cells; a client without a class is compared on the others."""
+    """Fit levels by least squares over the defined cells; a client without a class is compared on the others."""
     offset = offsets(mean)
     log, error = logs(mean, se, offset)
     known = np.isfinite(log)
@@ -84,18 +83,18 @@ def levels(mean: np.ndarray, se: np.ndarray) -> Levels:
 
 
 def groups(level: np.ndarray, variance: np.ndarray, scale: float = 1.0) -> Groups:
-    """Two groups with one spread by expectation and maximisation, weighed against a single group.
+    """Fit two groups with one spread by expectation-maximization, and compare them with a single group.
 
     `scale` is that of the levels beside those for which the constants were fixed.
     """
     order = np.argsort(level, kind="stable")
     high = np.zeros(len(level))
     high[order[between(level[order]).argmax() + 1 :]] = 1.0
-    centres, spread, share, both = _fit(level, variance, high, scale)
+    centers, spread, share, both = _fit(level, variance, high, scale)
     # Two groups that start alike stay alike, and are one.
     _, _, _, single = _fit(level, variance, np.full(len(level), 0.5), scale)
-    clean, noisy = centres.tolist()
-    two = float(expit(both - single + STEEPNESS * ((noisy - clean) / scale - EVEN_GAP)))
+    clean, noisy = centers.tolist()
+    two = float(_probability(both - single + STEEPNESS * ((noisy - clean) / scale - EVEN_GAP)))
     two = min(two, SUREST)
     return Groups(clean, noisy, spread, share, two)
 
@@ -103,36 +102,42 @@ def groups(level: np.ndarray, variance: np.ndarray, scale: float = 1.0) -> Group
 def _fit(
     level: np.ndarray, variance: np.ndarray, noisy: np.ndarray, scale: float
 ) -> tuple[np.ndarray, float, float, float]:
-    """(centres, spread, share of noisy, log-likelihood) from the clients' first memberships of the noisy group."""
+    """Return (centers, spread, share of noisy, log-likelihood) from initial memberships of the noisy group."""
     prior, clients = PRIOR_CLIENTS * (scale * PRIOR_SPREAD) ** 2, len(level) + PRIOR_CLIENTS
     column, member = level[:, None], np.stack([1 - noisy, noisy], axis=1)
-    centres = member.T @ level / member.sum(axis=0)
-    spread2 = float((member * (column - centres) ** 2).sum() + prior) / clients
+    centers = member.T @ level / member.sum(axis=0)
+    spread2 = float((member * (column - centers) ** 2).sum() + prior) / clients
     share, now = _share(noisy), -np.inf
     for _ in range(_MOST_STEPS):
         total = variance + spread2
-        odds = _log_odds(centres, share, level, total)
-        clean = -0.5 * (np.log(2 * np.pi * total) + (level - centres[0]) ** 2 / total) + np.log1p(-share)
+        odds = _log_odds(centers, share, level, total)
+        clean = -0.5 * (np.log(2 * np.pi * total) + (level - centers[0]) ** 2 / total) + np.log1p(-share)
         before, now = now, float((clean + np.logaddexp(0.0, odds)).sum())
         if abs(now - before) < _TOLERANCE:
             break
-        member = np.stack([expit(-odds), expit(odds)], axis=1)
+        member = np.stack([_probability(-odds), _probability(odds)], axis=1)
         weight = member / total[:, None]
-        centres = weight.T @ level / weight.sum(axis=0)
-        # The true level of a client lies between what was measured and its group's centre.
+        centers = weight.T @ level / weight.sum(axis=0)
+        # The true level of a client lies between what was measured and its group's center.
         pull = (spread2 / total)[:, None]
         spread2 = (
-            float((member * ((pull * (column - centres)) ** 2 + pull * variance[:, None])).sum() + prior) / clients
+            float((member * ((pull * (column - centers)) ** 2 + pull * variance[:, None])).sum() + prior) / clients
         )
         share = _share(member[:, 1])
-    return centres, spread2**0.5, share, now
+    return centers, spread2**0.5, share, now
 
 
 def _share(noisy: np.ndarray) -> float:
-    """With one clean and one noisy client more than there are, so that neither group vanishes."""
+    """Return the share of noisy clients, with one clean and one noisy client added so that no group vanishes."""
     return float((noisy.sum() + 1) / (len(noisy) + 2))
 
 
-def _log_odds(centres: np.ndarray, share: float, level: np.ndarray, total: np.ndarray) -> np.ndarray:
-    clean, noisy = centres
+def _log_odds(centers: np.ndarray, share: float, level: np.ndarray, total: np.ndarray) -> np.ndarray:
+    clean, noisy = centers
     return np.log(share / (1 - share)) + (noisy - clean) * (level - (clean + noisy) / 2) / total
+
+
+def _probability(log_odds: np.ndarray | float) -> np.ndarray:
+    """1 / (1 + e^-x) without overflow. In numpy: importing scipy takes longer than a detection."""
+    with np.errstate(invalid="ignore"):  # what is not known stays NaN
+        return np.exp(-np.logaddexp(0.0, np.negative(log_odds)))

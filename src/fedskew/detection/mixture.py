@@ -1,4 +1,4 @@
-"""Two Gaussian components by expectation and maximisation from a k-means++ start: the same answer on every release."""
+"""Two Gaussian components by expectation and maximization from a k-means++ start: the same answer on every release."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import cholesky
-from scipy.special import logsumexp
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
 Covariance = Literal["full", "diag"]
-#: which component is the noisy one: that whose centre has the larger sum (FedNoRo's code), or norm (its text)
+#: which component is the noisy one: that whose center has the larger sum (FedNoRo's code), or norm (its text)
 Component = Literal["sum", "norm"]
 
 RIDGE = 1e-6
@@ -26,19 +24,19 @@ _TINY = 10 * np.finfo(np.float64).eps
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Weights [G], centres [G, C] and covariances [G, C, C] of G components."""
+    """Weights [G], centers [G, C] and covariances [G, C, C] of G components."""
 
     weights: np.ndarray
-    centres: np.ndarray
+    centers: np.ndarray
     covariances: np.ndarray
 
     def log_joint(self, matrix: np.ndarray) -> np.ndarray:
         """log(weight * density) of every row under every component, [K, G]."""
         columns = []
-        for weight, centre, covariance in zip(self.weights, self.centres, self.covariances, strict=True):
-            factor = cholesky(covariance, lower=True)
+        for weight, center, covariance in zip(self.weights, self.centers, self.covariances, strict=True):
+            factor = np.linalg.cholesky(covariance)
             # Not solved for all rows at once: BLAS would start threads, and be twenty times slower on a busy machine.
-            away = np.einsum("ij,kj->ik", np.linalg.inv(factor), matrix - centre)
+            away = np.einsum("ij,kj->ik", np.linalg.inv(factor), matrix - center)
             log_norm = np.log(np.diag(factor)).sum() + 0.5 * matrix.shape[1] * np.log(2 * np.pi)
             columns.append(np.log(weight) - log_norm - 0.5 * (away**2).sum(axis=0))
         return np.stack(columns, axis=1)
@@ -46,11 +44,11 @@ class Gaussians:
 
 @dataclass(frozen=True)
 class Split:
-    """Who falls into the component with the larger centre; nobody, if one component is empty."""
+    """The clients in the component with the larger center; none if one component is empty."""
 
     noisy: np.ndarray
     log_likelihood: float
-    centres: np.ndarray
+    centers: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -63,14 +61,14 @@ class Vote:
 
 
 def split(matrix: np.ndarray, seed: int, covariance: Covariance = "full") -> Split:
-    """One fit. `log_likelihood` is that of all rows together; `centres` has the noisy component last."""
+    """Fit one mixture. `log_likelihood` is that of all rows together; `centers` has the noisy component last."""
     return _fit(matrix, start(matrix, seed), covariance)
 
 
 def vote(matrix: np.ndarray, seeds: int = 9, covariance: Covariance = "full", component: Component = "sum") -> Vote:
-    """One fit per seed 0, 1, ...; the set found most often wins, and of equals the one that the lowest seed found."""
+    """Fit one mixture per seed 0, 1, ...; the most frequent set wins, of equals the one of the lowest seed."""
     if seeds < 1:
-        raise UserError(f"detection with {seeds} seeds cannot vote; take at least 1")
+        raise UserError(f"detection: seeds is {seeds} and must be at least 1. Type --seeds 9.")
     votes: dict[tuple[int, ...], int] = {}
     for label, times in _starts(matrix, seeds):
         found = tuple(np.flatnonzero(_fit(matrix, label, covariance, component).noisy).tolist())
@@ -82,7 +80,7 @@ def vote(matrix: np.ndarray, seeds: int = 9, covariance: Covariance = "full", co
 
 
 def split_1d(values: np.ndarray, seed: int, larger_is_noisy: bool = True) -> np.ndarray:
-    """Who is noisy by one number per client; nan is never noisy."""
+    """Return the noisy clients by one number per client; nan is never noisy."""
     known = np.isfinite(values)
     noisy = np.zeros(len(values), dtype=bool)
     if known.sum() > 1:
@@ -92,7 +90,7 @@ def split_1d(values: np.ndarray, seed: int, larger_is_noisy: bool = True) -> np.
 
 
 def bic(matrix: np.ndarray, components: Literal[1, 2], seeds: int = 9, covariance: Covariance = "diag") -> float:
-    """Bayesian information criterion of one component, or of the best two that the seeds find; the lower the better."""
+    """Return the Bayesian information criterion of one component, or of the best two; the lower the better."""
     clients, classes = matrix.shape
     labels = [np.zeros(clients, dtype=np.int64)] if components == 1 else [x for x, _ in _starts(matrix, seeds)]
     log_likelihood = max(em(matrix, np.eye(components)[label], covariance)[1] for label in labels)
@@ -102,7 +100,7 @@ def bic(matrix: np.ndarray, components: Literal[1, 2], seeds: int = 9, covarianc
 
 
 def _starts(matrix: np.ndarray, seeds: int) -> list[tuple[np.ndarray, int]]:
-    """The different starts that seeds draw, by lowest seed, and how many draw each; a fit depends on nothing else."""
+    """Return the different starts that seeds draw, by lowest seed, and how many seeds draw each."""
     drawn: dict[bytes, tuple[np.ndarray, int]] = {}
     for seed in range(seeds):
         label = start(matrix, seed)
@@ -113,51 +111,51 @@ def _starts(matrix: np.ndarray, seeds: int) -> list[tuple[np.ndarray, int]]:
 
 def _fit(matrix: np.ndarray, label: np.ndarray, covariance: Covariance, component: Component = "sum") -> Split:
     found, log_likelihood = em(matrix, np.eye(2)[label], covariance)
-    size = found.centres.sum(axis=1) if component == "sum" else np.linalg.norm(found.centres, axis=1)
+    size = found.centers.sum(axis=1) if component == "sum" else np.linalg.norm(found.centers, axis=1)
     order = np.argsort(size, kind="stable")
     noisy = found.log_joint(matrix).argmax(axis=1) == order[1]
     if noisy.all():
         noisy = np.zeros_like(noisy)
-    return Split(noisy, log_likelihood, found.centres[order])
+    return Split(noisy, log_likelihood, found.centers[order])
 
 
 def start(matrix: np.ndarray, seed: int) -> np.ndarray:
-    """Labels 0 and 1 of 2-means from two centres drawn by k-means++."""
+    """Return labels 0 and 1 of 2-means from two centers drawn by k-means++."""
     rng = np.random.Generator(np.random.PCG64(seed))
     first = matrix[rng.integers(len(matrix))]
     chances = ((matrix - first) ** 2).sum(axis=1)
     if chances.sum() == 0:
         return np.zeros(len(matrix), dtype=np.int64)
-    centres = np.stack([first, matrix[rng.choice(len(matrix), p=chances / chances.sum())]])
+    centers = np.stack([first, matrix[rng.choice(len(matrix), p=chances / chances.sum())]])
     label = np.full(len(matrix), -1)
     for _ in range(MOST_MOVES):
-        nearest = ((matrix[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+        nearest = ((matrix[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
         if (nearest == label).all() or nearest.all() or not nearest.any():
             break
         label = nearest
-        centres = np.stack([matrix[label == g].mean(axis=0) for g in (0, 1)])
+        centers = np.stack([matrix[label == g].mean(axis=0) for g in (0, 1)])
     return nearest
 
 
 def em(matrix: np.ndarray, shares: np.ndarray, covariance: Covariance) -> tuple[Gaussians, float]:
     """(components, log-likelihood of all rows) from the shares [K, G] that each component starts with."""
-    found, before = _maximised(matrix, shares, covariance), -np.inf
+    found, before = _maximized(matrix, shares, covariance), -np.inf
     for _ in range(MOST_STEPS):
         joint = found.log_joint(matrix)
-        each = logsumexp(joint, axis=1, keepdims=True)
-        found = _maximised(matrix, np.exp(joint - each), covariance)
+        each = np.logaddexp.reduce(joint, axis=1, keepdims=True)
+        found = _maximized(matrix, np.exp(joint - each), covariance)
         now = float(each.mean())
         if abs(now - before) < TOLERANCE:
             break
         before = now
-    return found, float(logsumexp(found.log_joint(matrix), axis=1).sum())
+    return found, float(np.logaddexp.reduce(found.log_joint(matrix), axis=1).sum())
 
 
-def _maximised(matrix: np.ndarray, shares: np.ndarray, covariance: Covariance) -> Gaussians:
-    held = shares.sum(axis=0) + _TINY
-    centres = shares.T @ matrix / held[:, None]
-    away = matrix[None] - centres[:, None]
-    spread = np.einsum("kg,gki,gkj->gij", shares, away, away) / held[:, None, None]
+def _maximized(matrix: np.ndarray, shares: np.ndarray, covariance: Covariance) -> Gaussians:
+    size = shares.sum(axis=0) + _TINY
+    centers = shares.T @ matrix / size[:, None]
+    away = matrix[None] - centers[:, None]
+    spread = np.einsum("kg,gki,gkj->gij", shares, away, away) / size[:, None, None]
     if covariance == "diag":
         spread *= np.eye(matrix.shape[1])
-    return Gaussians(held / held.sum(), centres, spread + RIDGE * np.eye(matrix.shape[1]))
+    return Gaussians(size / size.sum(), centers, spread + RIDGE * np.eye(matrix.shape[1]))

@@ -1,4 +1,4 @@
-"""How well noisy clients were found, where the truth is known; and FedNoRo's Table 3, which compares indicators."""
+"""How well noisy clients were found, if the truth is known; and FedNoRo's Table 3, which compares indicators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fedskew.detection import mixture
-from fedskew.detection.cells import Cells, filled, normalised
+from fedskew.detection.cells import Cells, filled, normalized
 
 Indicator = Literal["cells", "raw cells", "loss", "confidence", "certainty", "lid"]
 
@@ -19,7 +19,7 @@ TABLE: dict[str, Indicator] = {
     "confidence": "confidence",
     "lid": "lid",
     "per-class loss": "raw cells",
-    "per-class loss, normalised": "cells",
+    "per-class loss, normalized": "cells",
 }
 
 
@@ -33,7 +33,7 @@ class Quality:
 
 
 def quality(found: Collection[int], truth: Collection[int]) -> Quality:
-    """Recall is nan where nobody is noisy, and precision 0 where nobody was found."""
+    """Return the quality of one set; recall is nan without noisy clients, precision 0 for an empty set."""
     hits = len(set(found) & set(truth))
     return Quality(
         hits / len(truth) if truth else float("nan"),
@@ -43,7 +43,7 @@ def quality(found: Collection[int], truth: Collection[int]) -> Quality:
 
 
 def averaged(vote: mixture.Vote, truth: Collection[int]) -> Quality:
-    """Over the fits that voted, each by itself."""
+    """Average the quality over the fits that voted."""
     each = [quality(found, truth) for found, _ in vote.sets]
     votes = np.array([times for _, times in vote.sets])
     return Quality(*(float(np.average([getattr(q, f.name) for q in each], weights=votes)) for f in fields(Quality)))
@@ -58,15 +58,15 @@ def fits(
     exclude: Collection[int] = (),
     component: mixture.Component = "sum",
 ) -> mixture.Vote:
-    """Single fits with seeds 0, 1, ..., as published: every cell counts, however thin, and any federation is split.
+    """Fit mixtures with seeds 0, 1, ... as published: every cell counts, and any federation is split.
 
-    Of whom nothing is known, nobody says that they are noisy; nor of a single client.
+    Clients without a report are never noisy, nor is a single client.
     """
     rows, matrix = _measured(indicator, cells, scalars, exclude)
     noisy = np.zeros(len(cells.mean), dtype=bool)
     if len(rows) < 2:
         return mixture.Vote(noisy, 1.0, [((), seeds)])
-    of_classes = indicator in ("cells", "raw cells")  # one number is larger or not, whatever the measure
+    of_classes = indicator in ("cells", "raw cells")  # one number is larger or not by any measure
     vote = mixture.vote(matrix, seeds, covariance, component if of_classes else "sum")
     noisy[rows] = vote.noisy
     return mixture.Vote(noisy, vote.share, [(tuple(rows[list(found)].tolist()), times) for found, times in vote.sets])
@@ -75,14 +75,14 @@ def fits(
 def table3(
     cells: Cells, scalars: Mapping[int, Mapping[str, float]], truth: Collection[int], seeds: int
 ) -> dict[str, Quality]:
-    """All rows: recall, precision and exact match, averaged over single fits with seeds 0 ... seeds - 1."""
+    """Return all rows: recall, precision and exact match, averaged over single fits with seeds 0 ... seeds - 1."""
     return {name: averaged(fits(indicator, cells, scalars, seeds), truth) for name, indicator in TABLE.items()}
 
 
 def _measured(
     indicator: Indicator, cells: Cells, scalars: Mapping[int, Mapping[str, float]], exclude: Collection[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(clients [n] of whom it is known, what is known [n, d]); the larger, the noisier."""
+    """Return the clients [n] with a value, and their values [n, d]; the larger, the noisier."""
     clients, classes = cells.mean.shape
     if indicator in ("cells", "raw cells"):
         kept = [c for c in range(classes) if c not in exclude]
@@ -91,7 +91,7 @@ def _measured(
         if not len(rows):
             return rows, mean[rows]
         matrix, _ = filled(mean[rows])
-        return rows, normalised(matrix) if indicator == "cells" else matrix
+        return rows, normalized(matrix) if indicator == "cells" else matrix
     values = np.array([scalars.get(k, {}).get(indicator, np.nan) for k in range(clients)])
     rows = np.flatnonzero(np.isfinite(values))
     return rows, values[rows, None] * (-1 if indicator in ("confidence", "certainty") else 1)

@@ -1,7 +1,7 @@
-"""Label noise told apart from mere shift, and how wrong a client's labels seem to be.
+"""Separate label noise from shift, and estimate how many of a client's labels are wrong.
 
-A high loss also comes from another scanner. Noise shows where the model is sure and the label says otherwise; shift
-shows in the features, where labels are not looked at.
+Another scanner also raises the loss. Noise shows where the model is sure and the label disagrees; shift shows in the
+features, without labels.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 
 Reading = Literal["none", "noise", "shift", "unclear", "both"]
 
-#: features of a client's classes lie so many deviations from those of the others
+#: distance of a client's features from the others', in deviations, from which on they stand apart
 FAR = 0.25
-#: and so many times as far as is usual among the clients
+#: and its least ratio to the median client's
 UNUSUAL = 2.0
-#: sure samples of a noisy client contradict their labels so much more often than those of the others
+#: excess share of sure samples that contradict their labels, from which on a client is noisy
 CONTRADICTED = 0.08
-#: the sampling error is put at so many deviations above its mean
+#: the sampling error is assumed this many deviations above its mean
 BEYOND = 2.0
-#: predicted classes with fewer samples say nothing
+#: predicted classes with fewer samples are left out
 LEAST = 5
 
 
@@ -44,12 +44,12 @@ class Evidence:
 
 
 def evidence(answers: Mapping[int, Mapping[str, np.ndarray]], clients: int, top: int = 3) -> Evidence:
-    """From what clients told: features/{mean,variance,count} by predicted class, and confusion/joint."""
+    """Compute the evidence from answers: features/{mean,variance,count} by predicted class, and confusion/joint."""
     distance, contradicted, rate, rate_se = (np.full(clients, np.nan) for _ in range(4))
     confusions: list[list[tuple[int, int, float]]] = [[] for _ in range(clients)]
-    told = {client: answer for client, answer in answers.items() if "features/mean" in answer}
-    if told:
-        distance[list(told)] = distances([told[client] for client in told])
+    given = {client: answer for client, answer in answers.items() if "features/mean" in answer}
+    if given:
+        distance[list(given)] = distances(list(given.values()))
     for client, answer in answers.items():
         if "confusion/joint" not in answer:
             continue
@@ -64,9 +64,9 @@ def evidence(answers: Mapping[int, Mapping[str, np.ndarray]], clients: int, top:
 
 
 def distances(features: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
-    """How far a client's class means lie from the median client's, in deviations.
+    """Return how far each client's class means lie from the median client's, in deviations.
 
-    Directions count alike, classes by their samples; what sampling error could explain is taken off.
+    Directions count equally, classes by their samples; what sampling error can explain is subtracted.
     """
     count = np.stack([each["features/count"] for each in features])
     enough = count >= LEAST
@@ -79,15 +79,15 @@ def distances(features: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
     spread = np.nanmedian(variance, axis=0) + np.finfo(np.float64).tiny
     square = ((mean - np.nanmedian(mean, axis=0)) ** 2 / spread).mean(axis=2)
     weight = np.where(enough, count, 0)
-    held, classes = weight.sum(axis=1), enough.sum(axis=1)
+    total, classes = weight.sum(axis=1), enough.sum(axis=1)
     # Without shift count * square has the mean 1 and, if all directions were one, the variance 2.
     chance = classes + BEYOND * np.sqrt(2 * classes)
     excess = (weight * np.where(enough, square, 0.0)).sum(axis=1) - chance
-    return np.sqrt(np.maximum(excess, 0) / np.where(held > 0, held, np.nan))
+    return np.sqrt(np.maximum(excess, 0) / np.where(total > 0, total, np.nan))
 
 
 def noise_rate(joint: np.ndarray, count: np.ndarray) -> tuple[float, float, np.ndarray]:
-    """(share of wrong labels, its standard error, share of samples labelled y and believed b, without the diagonal).
+    """Return the share of wrong labels, its standard error, and the share of samples labeled y and predicted b.
 
     Rows of the confident joint are scaled to the client's counts of the observed labels (Northcutt et al. 2021).
     """
@@ -104,20 +104,20 @@ def noise_rate(joint: np.ndarray, count: np.ndarray) -> tuple[float, float, np.n
 
 
 def shifted(distance: np.ndarray) -> np.ndarray:
-    """Who stands apart by features."""
+    """Return the clients whose features stand apart."""
     usual = np.nanmedian(distance) if np.isfinite(distance).any() else np.nan
     return np.nan_to_num(distance) > max(FAR, UNUSUAL * np.nan_to_num(usual))
 
 
 def explained(evidence: Evidence, flagged: np.ndarray) -> np.ndarray:
-    """Who of the flagged stands apart by features and is not contradicted where the model is sure: shift, not noise."""
+    """Return the flagged clients that shift explains: features stand apart, and sure predictions agree with labels."""
     others = evidence.contradicted[~flagged & np.isfinite(evidence.contradicted)]
     usual = np.median(others) if len(others) else 0.0
     return flagged & shifted(evidence.distance) & (evidence.contradicted - usual < CONTRADICTED)
 
 
 def reading(noisy: np.ndarray, evidence: Evidence) -> Reading:
-    """The federation in one word; `unclear` where labels of those who stand apart contradict the model."""
+    """Return the federation in one word; `unclear` if labels of clients that stand apart contradict the model."""
     apart = shifted(evidence.distance)
     if noisy.any():
         return "both" if apart.any() else "noise"

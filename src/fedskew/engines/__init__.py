@@ -1,1 +1,1 @@
-"""Ways of asking clients; none knows a method."""
+"""Ways to ask clients; no engine knows a method."""

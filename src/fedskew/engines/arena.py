@@ -1,8 +1,9 @@
-"""Tensors passed between processes through memory they share."""
+"""Memory that processes share to pass tensors."""
 
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import tempfile
@@ -12,20 +13,20 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
-#: where a tensor lies: offset in bytes, dtype, shape
+#: the place of a tensor: offset in bytes, dtype, shape
 Place = tuple[int, torch.dtype, tuple[int, ...]]
 
 _ALIGN = 64
 
-#: which limit of the shell stands behind a refusal
+#: the shell's limit behind each error
 _LIMITS = {errno.EMFILE: "-n", errno.EAGAIN: "-u", errno.ENOMEM: "-v", errno.EFBIG: "-f"}
 
 
 @contextmanager
 def within_limits() -> Iterator[None]:
-    """Say in a sentence that the system refuses a process, a file or memory, which is no worker's death."""
+    """Turn the system's refusal of a process, a file or memory into a UserError; no worker died of it."""
     try:
         yield
     except (OSError, MemoryError) as error:
@@ -33,13 +34,13 @@ def within_limits() -> Iterator[None]:
         why = os.strerror(number) if number else str(error)
         limit = f", or raise the limit that 'ulimit {_LIMITS[number]}' shows" if number in _LIMITS else ""
         raise UserError(
-            f"the system refuses the workers processes, files or memory: {why}. Use fewer --workers, or --engine "
-            f"inline{limit}"
+            f"the system refuses processes, files or memory for the workers: {why}. Use fewer --workers, or --engine "
+            f"inline{limit}."
         ) from None
 
 
 class Arena:
-    """A nameless file in memory, made before the fork: it can grow, and nothing stays behind whoever is killed."""
+    """A nameless file in memory, made before the fork. It can grow, and the system frees it after any kill."""
 
     def __init__(self) -> None:
         with within_limits():
@@ -48,28 +49,31 @@ class Arena:
             else:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as the arena)
         self._bytes = torch.empty(0, dtype=torch.uint8)
+        #: where the tensors of the last write end
+        self.end = 0
 
-    def write(self, tensors: Iterable[Tensor]) -> list[Place]:
-        """Lay tensors down from the beginning, over whatever was there."""
+    def write(self, tensors: Iterable[Tensor], start: int = 0) -> list[Place]:
+        """Write tensors from `start` on, over earlier ones; return their places."""
         places: list[Place] = []
-        flat, end = [], 0
+        flat, end = [], start
         for tensor in tensors:
             places.append((end, tensor.dtype, tuple(tensor.shape)))
             flat.append(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8))
             end += -(-flat[-1].numel() // _ALIGN) * _ALIGN
+        self.end = end
         if end > len(self._bytes):
             with within_limits():
                 os.ftruncate(self._file.fileno(), max(end, 2 * len(self._bytes)))
             self._map()
-        for (start, _, _), data in zip(places, flat, strict=True):
-            self._bytes[start : start + data.numel()].copy_(data)
+        for (place, _, _), data in zip(places, flat, strict=True):
+            self._bytes[place : place + data.numel()].copy_(data)
         return places
 
     def read(self, places: Iterable[Place]) -> list[Tensor]:
-        """The tensors at these places, without copying: good until the next write."""
+        """Return the tensors at these places without copying; they are valid until they are written over."""
         tensors = []
         for start, dtype, shape in places:
-            count = torch.Size(shape).numel() * dtype.itemsize
+            count = math.prod(shape) * dtype.itemsize
             if start + count > len(self._bytes):
                 self._map()
             tensors.append(self._bytes[start : start + count].view(dtype).view(shape))

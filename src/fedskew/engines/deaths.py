@@ -1,25 +1,26 @@
-"""Workers that end before they have answered: their block is asked again, but not for ever."""
+"""A limit on how often workers may die of the same work."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
-#: so many workers may die of the same block before the run gives up
+#: the run gives up when this many workers died of the same block
 DEATHS = 3
 
 
 class Deaths:
-    """Counts how many workers died of each block; `who` they are is said when the run gives up."""
+    """Counts how many workers died of each block; `workers` names them in the error."""
 
-    def __init__(self, who: str) -> None:
-        self._who, self._found = who, Counter[int | None]()
+    def __init__(self, workers: str) -> None:
+        self._workers, self._found = workers, Counter[int | None]()
 
     def add(self, block: int | None, why: object) -> None:
+        """Count a death; raise UserError if there were too many."""
         self._found[block] += 1
         if self._found[block] == DEATHS:
             raise UserError(
-                f"{DEATHS} {self._who} ended unexpectedly at the same work, which often means that memory ran out "
-                f"({why}). Resume the run with fewer --workers"
+                f"{DEATHS} {self._workers} died of the same work; often memory ran out ({why}). Resume "
+                "the run with fewer --workers."
             )

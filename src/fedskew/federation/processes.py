@@ -1,7 +1,8 @@
-"""Processes that outlive the command that began them: known by pid and start time, kept going, ended for certain.
+"""Run the processes of a folder in the background: start them, restart those that end, and stop all of them.
 
-A keeper begins a folder's processes, waits until they do what they are for, begins again what ends, and takes them
-along when it ends itself. If it is killed hard, files with pid and start time are left, by which `end` finds the rest.
+A supervisor starts a folder's processes, waits until they are ready, restarts those that end, and stops them when it
+stops itself. Each process is identified by its pid and start time, written to a file. If the supervisor is killed,
+`stop` finds the remaining processes by these files.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-from fedskew.errors import UserError
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError
 
 LOGS, PIDS, LOCK, UP = "logs", "processes", "lock", "up"
-KEEPER = "keeper"
-#: seconds: between two looks, until a process that ended is begun again, until one that should end is killed
-LOOK, PAUSE, PATIENCE = 0.2, 5.0, 15.0
+SUPERVISOR = "supervisor"
+#: seconds: between two checks, until a process that ended is restarted, until one that should stop is killed
+POLL, RESTART, KILL = 0.2, 5.0, 15.0
 
 
-class Seen(NamedTuple):
-    """A living process, as the kernel knows it."""
+class RunningProcess(NamedTuple):
+    """A process, as the kernel lists it."""
 
     pid: int
     session: int
@@ -43,7 +45,7 @@ class Command(NamedTuple):
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Flower's own files stay in the folder, nobody is told, nothing is installed; what the user has set holds."""
+    """Return an environment in which Flower keeps its files in the folder, reports nothing and installs nothing."""
     return {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -53,237 +55,251 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def log_of(folder: Path, name: str) -> Path:
+def log_path(folder: Path, name: str) -> Path:
+    """Return the path of a process's log."""
     return folder / LOGS / f"{name}.log"
 
 
-def living(folder: Path) -> dict[str, list[Seen]]:
-    """What was begun for this folder and still lives, by name."""
-    running = list(_running())
-    found = {path.stem: _members(_noted(path), running) for path in sorted((folder / PIDS).glob("*.json"))}
+def running(folder: Path) -> dict[str, list[RunningProcess]]:
+    """Return the processes of this folder that run, by name."""
+    everything = list(_all_processes())
+    found = {path.stem: _members(_read_pid(path), everything) for path in sorted((folder / PIDS).glob("*.json"))}
     return {name: members for name, members in found.items() if members}
 
 
 def is_up(folder: Path) -> bool:
-    """Whether a keeper lives, and what it keeps came up."""
-    return (folder / PIDS / UP).exists() and KEEPER in living(folder)
+    """Return whether a supervisor runs and its processes became ready."""
+    return (folder / PIDS / UP).exists() and SUPERVISOR in running(folder)
 
 
 def check_nothing_runs(folder: Path) -> None:
-    """Refuse a folder whose processes live."""
-    there = living(folder)
-    if KEEPER in there:
-        raise _running_already(folder)
-    if there:
-        raise UserError(f"{' and '.join(there)} of '{folder}' still run; 'fedskew federation stop {folder}' ends them")
+    """Refuse a folder whose processes run."""
+    names = running(folder)
+    if SUPERVISOR in names:
+        raise _already_started(folder)
+    if names:
+        raise UserError(f"{' and '.join(names)} of '{folder}' still run. Type: fedskew federation stop {folder}")
 
 
-def begin(folder: Path) -> None:
-    """Begin a keeper in the background; it is up when this returns, and else its reason is raised."""
+def _already_started(folder: Path) -> UserError:
+    return UserError(f"'{folder}' is already started. Type: fedskew federation stop {folder}")
+
+
+def _start_process(folder: Path, name: str, arguments: Sequence[str], **options: Any) -> tuple[Any, int]:
+    """Start a process that writes to its log; return it and the length of the log before."""
+    path = log_path(folder, name)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with path.open("ab") as log:
+        log_start = log.seek(0, os.SEEK_END)
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        process = subprocess.Popen(arguments, **streams, env=environment(folder), start_new_session=True, **options)
+    return process, log_start
+
+
+def start_in_background(folder: Path) -> None:
+    """Start a supervisor in the background, and return when it is up.
+
+    Raises:
+        UserError: If it ends before it is up; the text is its own reason.
+    """
     check_nothing_runs(folder)
-    with _log(folder, KEEPER) as log:
-        said_before = log.tell()
-        # -P: modules that lie where somebody happens to be are not this program's
-        command = [sys.executable, "-P", "-m", "fedskew", "federation", "start", str(folder), "--foreground"]
-        keeper = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(folder), start_new_session=True
-        )
-    while keeper.poll() is None:
+    # -P: do not import modules from the current folder
+    command = [sys.executable, "-P", "-m", "fedskew", "federation", "start", str(folder), "--foreground"]
+    process, log_start = _start_process(folder, SUPERVISOR, command)
+    while process.poll() is None:
         if is_up(folder):
             return
-        time.sleep(LOOK)
-    raise UserError(reason(folder, KEEPER, said_before))
+        time.sleep(POLL)
+    raise UserError(failure_reason(folder, SUPERVISOR, log_start))
 
 
-def keep(folder: Path, commands: Sequence[Command], ready: Callable[[Keeper], None], say: Callable[[], None]) -> None:
-    """Be the keeper until a signal comes. `ready` returns when all is up and raises a UserError when it cannot be."""
+def supervise(
+    folder: Path,
+    commands: Sequence[Command],
+    wait_until_ready: Callable[[Supervisor], None],
+    announce: Callable[[], None],
+) -> None:
+    """Run the commands until a signal comes.
+
+    Args:
+        folder: The folder of the coordinator or site.
+        commands: The processes to start first.
+        wait_until_ready: Returns when everything is up. It may start more processes, and raises UserError on failure.
+        announce: Called when everything is up.
+    """
     check_nothing_runs(folder)
     (folder / PIDS).mkdir(mode=0o700, exist_ok=True)
+    up = folder / PIDS / UP
     with (folder / PIDS / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _running_already(folder) from None
-        (folder / PIDS / UP).unlink(missing_ok=True)  # of a keeper that was killed
-        keeper = Keeper(folder)
-        keeper.write(KEEPER, os.getpid())
+            raise _already_started(folder) from None
+        up.unlink(missing_ok=True)  # left by a supervisor that was killed
+        supervisor = Supervisor(folder)
+        supervisor.write_pid(SUPERVISOR, os.getpid())
         try:
-            with _signals(keeper.asked_to_end):
+            with _stop_signals(supervisor.stopping):
                 for command in commands:
-                    keeper.start(command)
-                ready(keeper)
-                (folder / PIDS / UP).touch()
-                say()
-                keeper.guard()
+                    supervisor.start(command)
+                wait_until_ready(supervisor)
+                up.touch()
+                announce()
+                supervisor.restart_until_stopped()
         finally:
-            (folder / PIDS / UP).unlink(missing_ok=True)
-            keeper.end_all()
-            (folder / PIDS / f"{KEEPER}.json").unlink(missing_ok=True)
+            up.unlink(missing_ok=True)
+            supervisor.stop_all()
+            (folder / PIDS / f"{SUPERVISOR}.json").unlink(missing_ok=True)
 
 
-class Keeper:
-    """The processes of a folder, as children of this one."""
+class Supervisor:
+    """Start, watch and stop the processes of a folder, which are children of this process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.asked_to_end = threading.Event()
+        self.stopping = threading.Event()
         self._children: dict[Command, subprocess.Popen[bytes]] = {}
-        self._said_before: dict[str, int] = {}
+        self._log_starts: dict[str, int] = {}
 
     def start(self, command: Command) -> None:
-        with _log(self.folder, command.name) as log:
-            self._said_before[command.name] = log.tell()
-            child = subprocess.Popen(
-                command.arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment(self.folder),
-                cwd=self.folder,
-                start_new_session=True,
-            )
+        """Start a process."""
+        child, self._log_starts[command.name] = _start_process(
+            self.folder, command.name, command.arguments, cwd=self.folder
+        )
         self._children[command] = child
-        self.write(command.name, child.pid)
+        self.write_pid(command.name, child.pid)
 
-    def write(self, name: str, pid: int) -> None:
-        """Note pid, start time and the machine's own start: together they are of one process only."""
-        seen = next(each for each in _running() if each.pid == pid)
-        content = {"pid": pid, "started": seen.started, "boot": _boot()}
-        (self.folder / PIDS / f"{name}.json").write_text(json.dumps(content))
+    def write_pid(self, name: str, pid: int) -> None:
+        """Write pid, start time and boot id to a file: together they identify one process."""
+        process = next(each for each in _all_processes() if each.pid == pid)
+        content = {"pid": pid, "started": process.started, "boot": _boot_id()}
+        atomic_io.write(self.folder / PIDS / f"{name}.json", json.dumps(content))
 
-    def wait_for(self, what: Callable[[], bool], seconds: float) -> bool:
-        """Whether something comes true in time. It cannot, once a process has ended or this one is asked to."""
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Return whether a condition becomes true in time.
+
+        Raises:
+            UserError: If a process ends first, or this one is asked to stop.
+        """
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not self.asked_to_end.wait(LOOK):
+        while time.monotonic() < until and not self.stopping.wait(POLL):
             for command, child in self._children.items():
                 if child.poll() is not None:
-                    raise UserError(reason(self.folder, command.name, self._said_before[command.name]))
-            if what():
+                    raise UserError(failure_reason(self.folder, command.name, self._log_starts[command.name]))
+            if condition():
                 return True
-        if self.asked_to_end.is_set():
-            raise UserError("it was asked to end before it was up")
+        if self.stopping.is_set():
+            raise UserError("it was stopped before it was up. Start it again.")
         return False
 
-    def said(self, name: str) -> str:
-        """What a process has written since it was begun."""
-        return _said(self.folder, name, self._said_before[name])
+    def output(self, name: str) -> str:
+        """Return what a process has written to its log since it was started."""
+        return _log_since(self.folder, name, self._log_starts[name])
 
-    def guard(self) -> None:
-        """Begin again what ends, until this process is asked to end."""
+    def restart_until_stopped(self) -> None:
+        """Restart every process that ends, until this process is asked to stop."""
         ended: dict[Command, float] = {}
-        while not self.asked_to_end.wait(LOOK):
+        while not self.stopping.wait(POLL):
             for command, child in list(self._children.items()):
                 if child.poll() is None:
                     continue
                 since = ended.setdefault(command, time.monotonic())
-                if time.monotonic() - since >= PAUSE:
+                if time.monotonic() - since >= RESTART:
                     del ended[command]
-                    end(self.folder, command.name)  # what it may have left behind
+                    stop(self.folder, command.name)  # its own children may still run
                     self.start(command)
 
-    def end_all(self) -> None:
+    def stop_all(self) -> None:
+        """Stop all processes, the last one first."""
         for command in reversed(list(self._children)):
-            end(self.folder, command.name)
+            stop(self.folder, command.name)
         for child in self._children.values():
             child.wait()
 
 
-def end(folder: Path, name: str) -> None:
-    """End a process and what it began."""
+def stop(folder: Path, name: str) -> None:
+    """Stop a process and its children."""
     path = folder / PIDS / f"{name}.json"
-    noted = _noted(path)  # a keeper removes the file itself, some moments before it ends
-    there = _members(noted, list(_running()))
-    if there:
-        _signal(there, signal.SIGTERM)
-        until = time.monotonic() + PATIENCE
-        while (left := _members(noted, list(_running()))) and time.monotonic() < until:
-            time.sleep(LOOK / 4)
-        _signal(left, signal.SIGKILL)
-        while _members(noted, list(_running())):
-            time.sleep(LOOK / 4)
+    pid = _read_pid(path)  # a supervisor removes the file itself, shortly before it ends
+    members = _members(pid, list(_all_processes()))
+    if members:
+        _send(members, signal.SIGTERM)
+        until = time.monotonic() + KILL
+        while (left := _members(pid, list(_all_processes()))) and time.monotonic() < until:
+            time.sleep(POLL / 4)
+        _send(left, signal.SIGKILL)
+        while _members(pid, list(_all_processes())):
+            time.sleep(POLL / 4)
     path.unlink(missing_ok=True)
 
 
-def end_everything(folder: Path) -> list[str]:
-    """End all that was begun for this folder, the keeper first, who ends the others; the names of what there was."""
-    there = list(living(folder))
-    for name in [KEEPER, *there]:
-        end(folder, name)
+def stop_all(folder: Path) -> list[str]:
+    """Stop all processes of this folder, the supervisor first; return the names of those that ran."""
+    names = list(running(folder))
+    for name in [SUPERVISOR, *names]:
+        stop(folder, name)
     (folder / PIDS / UP).unlink(missing_ok=True)
-    return there
+    return names
 
 
-def reason(folder: Path, name: str, said_before: int = 0) -> str:
-    """Why a process ended: the last thing that it said."""
-    lines = [line.strip() for line in _said(folder, name, said_before).splitlines() if line.strip()]
-    last = lines[-1].removeprefix("Error: ") if lines else "it said nothing"
-    return last if name == KEEPER else f"{name} ended: {last} ('{log_of(folder, name)}' says more)"
+def failure_reason(folder: Path, name: str, log_start: int = 0) -> str:
+    """Return why a process ended: the last line of its log."""
+    lines = [line.strip() for line in _log_since(folder, name, log_start).splitlines() if line.strip()]
+    last = lines[-1].removeprefix("Error: ") if lines else "its log is empty"
+    return last if name == SUPERVISOR else f"{name} ended: {last}. See '{log_path(folder, name)}'."
 
 
-def _said(folder: Path, name: str, said_before: int) -> str:
-    return log_of(folder, name).read_bytes()[said_before:].decode(errors="replace")
-
-
-@contextmanager
-def _log(folder: Path, name: str) -> Iterator[BinaryIO]:
-    path = log_of(folder, name)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    with path.open("ab") as log:
-        log.seek(0, os.SEEK_END)
-        yield log
-
-
-def _running_already(folder: Path) -> UserError:
-    return UserError(f"'{folder}' is started already; 'fedskew federation stop {folder}' ends it")
+def _log_since(folder: Path, name: str, log_start: int) -> str:
+    return log_path(folder, name).read_bytes()[log_start:].decode(errors="replace")
 
 
 @contextmanager
-def _signals(asked_to_end: threading.Event) -> Iterator[None]:
-    signs = (signal.SIGTERM, signal.SIGINT)
-    before = {sign: signal.signal(sign, lambda *_: asked_to_end.set()) for sign in signs}
+def _stop_signals(stopping: threading.Event) -> Iterator[None]:
+    """Set the event on SIGTERM and SIGINT."""
+    before = {each: signal.signal(each, lambda *_: stopping.set()) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
-def _signal(processes: Sequence[Seen], sign: signal.Signals) -> None:
+def _send(processes: Sequence[RunningProcess], sign: signal.Signals) -> None:
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process.pid, sign)
 
 
-def _noted(path: Path) -> dict[str, Any] | None:
+def _read_pid(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"boot", "pid", "started"} <= found.keys() else None
+    return content if isinstance(content, dict) and {"boot", "pid", "started"} <= content.keys() else None
 
 
-def _members(noted: Mapping[str, Any] | None, running: Sequence[Seen]) -> list[Seen]:
-    """The process that a note is of, and those it began: none, if its pid is another process's by now."""
-    if noted is None or noted["boot"] != _boot():
+def _members(identity: Mapping[str, Any] | None, processes: Sequence[RunningProcess]) -> list[RunningProcess]:
+    """Return the process with this identity and its children; none if another process has its pid now."""
+    if identity is None or identity["boot"] != _boot_id():
         return []
-    leader = next((each for each in running if each.pid == noted["pid"]), None)
-    if leader is not None and leader.started != noted["started"]:
+    leader = next((each for each in processes if each.pid == identity["pid"]), None)
+    if leader is not None and leader.started != identity["started"]:
         return []
-    # A pid is not given away again as long as its session has members, so these are ours even without their leader.
-    return [each for each in running if noted["pid"] in (each.pid, each.session)]
+    # A pid is not reused while its session has members, so these are its children even after it ended.
+    return [each for each in processes if identity["pid"] in (each.pid, each.session)]
 
 
-def _running() -> Iterator[Seen]:
-    """All processes but those that are dead and only not yet buried."""
+def _all_processes() -> Iterator[RunningProcess]:
+    """List all processes of the machine, except zombies."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            # Its second field, the command in brackets, may hold blanks and brackets.
+            # The second field, the command in parentheses, may hold blanks and parentheses.
             state, _, _, session, *rest = (entry / "stat").read_text().rpartition(")")[2].split()
         except (OSError, ValueError):
             continue
         if state not in "ZX":
-            yield Seen(int(entry.name), int(session), rest[15])
+            yield RunningProcess(int(entry.name), int(session), rest[15])
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -6,30 +6,31 @@ from typing import Literal
 
 from fedskew.methods.registry import Share, register
 from fedskew.parts.compose import method
-from fedskew.parts.stages import Card, Method
+from fedskew.parts.stages import Method
 from fedskew.parts.terms.margins import RestrictedCrossEntropy
-
-CARD = Card(
-    title="FedRS",
-    paper="Li, Zhan: FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data. KDD 2021",
-    year=2021,
-    equations="L_k = CE(s z, y);  s_c = 1 on the client's classes, alpha on vacant ones",
-    symbols={
-        "alpha": "factor on the logits of vacant classes; 1 is fedavg",
-        "mode": "'binary' as above, or 'soft': s_c = alpha + (1 - alpha) n_c / max_j n_j",
-    },
-    defaults="alpha 0.5: the authors; FedLMD's table 6 has 0.5 and 0.9, FedVLS' table 10 0.7",
-    deviations=(
-        "D34: the binary rule, as printed; the authors' own code has the soft one, which shrinks rare classes too.",
-        "The head keeps its bias, as in other public codes; the authors' network has none.",
-        "Logits are scaled in training only, never in evaluation.",
-    ),
-    cost="one product over the logits per step",
-    travels="as fedavg",
-    lost_reply="tolerated",
-)
 
 
 @register("fedrs")
 def fedrs(alpha: Share = 0.5, mode: Literal["binary", "soft"] = "binary") -> Method:
-    return method(CARD, base=RestrictedCrossEntropy(alpha, mode))
+    """FedRS (2021)
+
+    Li, Zhan: FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data. KDD 2021
+
+    Cite: li2021fedrs
+    Use when: clients lack many classes, at no extra cost
+    Equations:
+        L_k = CE(s z, y)
+        s_c = 1 on the client's classes, alpha on vacant ones
+    Symbols:
+        alpha: factor on the logits of vacant classes; 1 is fedavg
+        mode: 'binary' as above, or 'soft': s_c = alpha + (1 - alpha) n_c / max_j n_j
+    Defaults: alpha 0.5: the authors; FedLMD's table 6 has 0.5 and 0.9, FedVLS' table 10 0.7
+    Deviations:
+        D34: the binary rule, as printed; the authors' own code has the soft one, which shrinks rare classes too.
+        The head keeps its bias, as in other public codes; the authors' network has none.
+        Logits are scaled in training only, never in evaluation.
+    Cost: one product over the logits per step
+    Travels: as fedavg
+    Lost reply: tolerated
+    """
+    return method(base=RestrictedCrossEntropy(alpha, mode))

@@ -8,9 +8,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec
 from fedskew.models.registry import Classifier, check_positive, construct, network
-from fedskew.types import Spec
 
 
 class Concat(Classifier):
@@ -35,6 +35,6 @@ def concat(classes: int, shape: tuple[int, ...], body: Mapping[str, Any], k: int
     """The features of `k` networks, each built as `body` = {name, args}, under one linear head."""
     check_positive("concat", k=k)
     if not isinstance(body, Mapping) or "name" not in body:
-        raise UserError(f"'body' of network 'concat' must be {{name, args}}, not {body!r}")
+        raise UserError(f"'body' of network 'concat' is {body!r}. Give it as {{name, args}}.")
     spec = Spec(body["name"], dict(body.get("args", {})))
     return Concat((construct(spec, classes, shape) for _ in range(k)), classes)

@@ -1,4 +1,4 @@
-"""A module as a function of its weights: live with gradients, or frozen without."""
+"""Use a module as a function of its weights: live with gradients, or frozen without."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedskew.core.types import Output, Statistics, Tree
+from fedskew.models import selector
 from fedskew.models.registry import Adapted
-from fedskew.types import Output, Statistics, Tree
 
 
 class _Slots:
@@ -41,8 +42,12 @@ class _Slots:
             owner._buffers[key] = weights[name]
 
 
+#: suffix of the names that batch norm gives its variances
+VARIANCE = "running_var"
+
+
 class Net:
-    """The network of a run on one worker: one live module that is trained, one frozen twin for teachers."""
+    """The network of a run on one worker: a live module that is trained, and a frozen twin for teachers."""
 
     def __init__(self, module: nn.Module, device: str = "cpu", precision: str = "float32") -> None:
         self.device = torch.device(device)
@@ -58,23 +63,44 @@ class Net:
         self.buffers = tuple(self._live.buffers)
         #: other names of tensors that two layers share
         self.tied = frozenset(module.state_dict()) - {*self.parameters, *self.buffers}
-        self.has_batch_norm = any(isinstance(m, _BatchNorm) for m in module.modules())
+        norms = tuple(f"{name}." for name, m in module.named_modules() if isinstance(m, _BatchNorm))
+        self.has_batch_norm = bool(norms)
+        #: the kinds of a selector, as the beginnings of names
+        self._kinds = {
+            "": ("",),
+            "all": ("",),
+            "batchnorm": norms,
+            "head": (f"{self.head}.",),
+            "adapters": ("*.lora_down", "*.lora_up"),
+        }
+        self._trainable: dict[str, tuple[str, ...]] = {}
 
     def initial(self) -> Tree:
-        """The weights the module was built with: parameters first, then buffers."""
+        """Return the weights that the module was built with: parameters first, then buffers."""
         module = self._live.module.state_dict()
         return {name: module[name].detach().clone() for name in (*self.parameters, *self.buffers)}
 
     def trainable(self, train: str = "") -> tuple[str, ...]:
-        """Names of the parameters under the sub-tree `train` ("" is the whole), but for those that came frozen."""
-        return tuple(name for name in self.parameters if name.startswith(train) and name in self._live.free)
+        """Return the names of the parameters that the selector `train` names and that were not built frozen."""
+        if train not in self._trainable:
+            named = (name for name in self.parameters if self._named(train, name))
+            self._trainable[train] = tuple(name for name in named if name in self._live.free)
+        return self._trainable[train]
+
+    def select(self, what: str) -> frozenset[str]:
+        """Return the parameters and buffers that a selector names (`selector.py`)."""
+        return frozenset(name for name in (*self.parameters, *self.buffers) if self._named(what, name))
+
+    def _named(self, what: str, name: str) -> bool:
+        return selector.names(what, name, self._kinds)
 
     def prepare(self, weights: Tree, train: str = "") -> Tree:
-        """Point the live module at `weights`, with the sub-tree `train` in training mode; gives its live parameters."""
+        """Point the live module at `weights`, with `train` in training mode; return the parameters to train."""
         if train != self._train:
             self._train, trained = train, set(self.trainable(train))
             self._live.module.eval()
-            inside = {name: module for name, module in self._live.module.named_modules() if name.startswith(train)}
+            modules = self._live.module.named_modules()
+            inside = {name: module for name, module in modules if self._named(train, f"{name}." if name else "")}
             for name, module in inside.items():
                 if not name or name.rpartition(".")[0] not in inside:  # a module may leave its layers as they are
                     module.train()
@@ -84,34 +110,34 @@ class Net:
         return {name: self._live.parameters[name] for name in self.trainable(train)}
 
     def live(self, x: Tensor) -> Output:
-        """Forward pass of the live module; gradients flow to its trained parameters."""
+        """Run the live module; gradients flow to its trained parameters."""
         return self._forward(self._live.module, x)
 
     def move(self, weights: Tree) -> None:
-        """Point the live parameters (not the buffers) at other values, for a gradient taken elsewhere."""
+        """Point the live parameters, but not the buffers, at other values, to take a gradient elsewhere."""
         for name, tensor in weights.items():
             self._live.parameters[name].data = tensor
 
     def written(self) -> Tree:
-        """The buffers of the live module as they are now; one that it assigned anew is another tensor."""
+        """Return the current buffers of the live module; one that it reassigned is another tensor."""
         return {name: owner._buffers[key].detach() for name, (owner, key) in self._live.buffers.items()}  # type: ignore[union-attr]
 
     @contextmanager
     def borrowed_statistics(self) -> Iterator[None]:
         """Let batch norm write its running statistics into copies."""
-        kept = self.written()
-        self._live.point_buffers_at({name: buffer.clone() for name, buffer in kept.items()})
+        before = self.written()
+        self._live.point_buffers_at({name: buffer.clone() for name, buffer in before.items()})
         yield
-        self._live.point_buffers_at(kept)
+        self._live.point_buffers_at(before)
 
     def frozen(self, weights: Tree, x: Tensor, statistics: Statistics = "running") -> Output:
-        """Forward pass at `weights` without gradients; `statistics` is what batch norm uses, and nothing is written."""
+        """Run the network at `weights` without gradients; `statistics` is what batch norm uses. Nothing is written."""
         twin = self._twin_pointed_at(weights, statistics)
         with torch.no_grad():
             return self._forward(twin.module, x)
 
     def gradient(self, weights: Tree, x: Tensor, y: Tensor, train: str = "") -> Tree:
-        """Gradient of the cross-entropy at `weights` in the sub-tree `train`, evaluation mode; nothing is written."""
+        """Return the gradient of the cross-entropy at `weights` in the sub-tree `train`, in evaluation mode."""
         twin = self._twin_pointed_at(weights, "running")
         parameters = {name: twin.parameters[name].requires_grad_() for name in self.trainable(train)}
         loss = F.cross_entropy(self._forward(twin.module, x).logits, y)

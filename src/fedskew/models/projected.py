@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec
 from fedskew.models.registry import Classifier, check_positive, construct, network
-from fedskew.types import Spec
 
 
 class Projected(Classifier):
@@ -38,8 +38,8 @@ def projected(
     """
     check_positive("projected", width=width)
     if not hidden > 0:
-        raise UserError(f"'hidden' of network 'projected' must be above 0, not {hidden!r}")
+        raise UserError(f"'hidden' of network 'projected' is {hidden!r}. Give a number above 0.")
     if not isinstance(body, Mapping) or "name" not in body:
-        raise UserError(f"'body' of network 'projected' must be {{name, args}}, not {body!r}")
+        raise UserError(f"'body' of network 'projected' is {body!r}. Give it as {{name, args}}.")
     inner = construct(Spec(body["name"], dict(body.get("args", {}))), classes, shape)
     return Projected(inner, hidden, width, classes)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 from fedskew.models.registry import TrunkAndHead, check_positive, image_shape, network
 
 
@@ -16,7 +16,7 @@ from fedskew.models.registry import TrunkAndHead, check_positive, image_shape, n
 def mlp(classes: int, shape: tuple[int, ...], hidden: Sequence[int] = (200, 200)) -> TrunkAndHead:
     """Fully connected layers of the sizes in `hidden` on the flattened input."""
     if not isinstance(hidden, Sequence):
-        raise UserError(f"'hidden' of network 'mlp' must be a list of sizes, not {hidden!r}")
+        raise UserError(f"'hidden' of network 'mlp' is {hidden!r}. Give a list of sizes.")
     for size in hidden:
         check_positive("mlp", hidden=size)
     sizes = [math.prod(shape), *hidden]
@@ -46,6 +46,27 @@ def cnn2(classes: int, shape: tuple[int, ...]) -> TrunkAndHead:
         nn.ReLU(),
     )
     return TrunkAndHead(trunk, 512, classes)
+
+
+@network("simple-cnn")
+def simple_cnn(classes: int, shape: tuple[int, ...]) -> TrunkAndHead:
+    """Two unpadded 5x5 convolutions of 6 and 16 channels, layers of 120 and 84: the network of NIID-Bench."""
+    channels, height, width = image_shape("simple-cnn", shape, smallest=16)
+    left = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+    trunk = nn.Sequential(
+        nn.Conv2d(channels, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * math.prod(left), 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+    )
+    return TrunkAndHead(trunk, 84, classes)
 
 
 @network("tiny")

@@ -1,4 +1,4 @@
-"""A network on a few samples, so that its mistakes are found before anything is trained or written."""
+"""Try a network on a few samples before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 from fedskew.models.net import Net
 from fedskew.models.registry import failure
 
 
 def try_out(name: str, module: nn.Module, x: Tensor, classes: int, device: str, precision: str) -> None:
-    """Refuse a network that does not turn samples into one logit for each class, or that cannot be trained."""
+    """Refuse a network that does not return one logit per class, or that cannot be trained."""
     try:
         with torch.random.fork_rng(devices=[]):
             net = Net(module, device, precision)
@@ -27,34 +27,36 @@ def try_out(name: str, module: nn.Module, x: Tensor, classes: int, device: str, 
 
 
 def _check_kinds(name: str, net: Net) -> None:
-    """Digests and messages have no numbers of this kind."""
+    """Refuse dtypes that digests and messages do not support."""
     for tensor, value in net.initial().items():
         if value.is_complex():
-            raise UserError(f"network '{name}' has complex numbers, '{tensor}' for one; keep real and imaginary parts")
+            raise UserError(f"network '{name}' has complex numbers, such as '{tensor}'. Use real and imaginary parts.")
         if value.dtype is torch.bfloat16:
             raise UserError(
-                f"network '{name}' has weights in bfloat16, '{tensor}' for one; keep them in float32, and say "
-                "precision 'bf16' to compute in bfloat16"
+                f"network '{name}' has weights in bfloat16, such as '{tensor}'. Use float32, and --precision bf16 "
+                "to compute in bfloat16."
             )
 
 
 def _check_shape(name: str, logits: Tensor, samples: int, classes: int) -> None:
     if logits.shape != (samples, classes):
         raise UserError(
-            f"network '{name}' gives logits of shape {list(logits.shape)} for {samples} samples; with {classes} "
-            f"classes they should be {[samples, classes]}"
+            f"network '{name}' gives logits of shape {list(logits.shape)} for {samples} samples. Return "
+            f"{[samples, classes]} for {classes} classes."
         )
 
 
 def _train(name: str, net: Net, x: Tensor, classes: int) -> None:
     parameters = net.prepare(net.initial())
     if not parameters:
-        raise UserError(f"network '{name}' cannot be trained: all its parameters are frozen (requires_grad is False)")
+        raise UserError(
+            f"network '{name}' cannot be trained: all its parameters are frozen. Set requires_grad to True for some."
+        )
     logits = net.live(x).logits
     _check_shape(name, logits, len(x), classes)
     if not logits.requires_grad:
         raise UserError(
-            f"network '{name}' cannot be trained: its logits have no gradient; compute them without detach and no_grad"
+            f"network '{name}' cannot be trained: its logits have no gradient. Compute them without detach and no_grad."
         )
     loss = F.cross_entropy(logits, torch.zeros(len(x), dtype=torch.int64, device=net.device))
     torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)

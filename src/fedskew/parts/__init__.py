@@ -1,1 +1,1 @@
-"""Parts and the protocol they keep."""
+"""The parts that methods are made of, and the protocol that each of them follows."""

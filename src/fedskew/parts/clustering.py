@@ -1,4 +1,4 @@
-"""First-neighbour agglomeration: every point joins its nearest neighbour, then every cluster, and so on.
+"""First-neighbor agglomeration: points join their nearest neighbors, then clusters do, level by level.
 
 Written from the description of the linkage by Sarfraz, Sharma, Stiefelhagen (Efficient Parameter-free Clustering
 Using First Neighbor Relations, CVPR 2019); there is no number of clusters to choose.
@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def first_neighbours(points: Tensor) -> Tensor:
-    """The cluster of each point [n, F] by cosine distance, numbered from 0.
+def first_neighbors(points: Tensor) -> Tensor:
+    """Return the cluster of each point [n, F] by cosine distance, numbered from 0.
 
-    The first level is taken whatever it gives, a later one unless all is one cluster. Each level has at most half the
-    clusters of the one before; so the published rule against levels that remove one cluster or none never applies.
+    The first level always counts; a later one counts unless it leaves one cluster. Each level has at most half the
+    clusters of the level before, so the published rule against levels that remove one cluster or none never applies.
     """
     labels = _linked(points)
     while labels.any():
@@ -27,13 +27,13 @@ def first_neighbours(points: Tensor) -> Tensor:
 
 
 def means(points: Tensor, labels: Tensor) -> Tensor:
-    """The mean of each cluster's points."""
+    """Return the mean of each cluster's points."""
     members = F.one_hot(labels).to(points).T
     return members @ points / members.sum(1, keepdim=True)
 
 
 def _linked(points: Tensor) -> Tensor:
-    """Connected components of the graph in which each point meets its nearest neighbour (the first of several)."""
+    """Return the connected components of the graph that joins each point to its (first) nearest neighbor."""
     labels = torch.arange(len(points), device=points.device)
     if len(points) == 1:
         return labels

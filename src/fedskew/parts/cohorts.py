@@ -1,4 +1,4 @@
-"""Who takes part."""
+"""Ways to choose the clients of a round."""
 
 from __future__ import annotations
 
@@ -9,62 +9,64 @@ import numpy as np
 import torch
 
 from fedskew.parts.protocol import Cohort
-from fedskew.parts.views import Desk
+from fedskew.parts.views import ServerContext
 
 
 @dataclass(frozen=True)
 class Everyone(Cohort):
     """All clients, every round."""
 
-    def pick(self, desk: Desk) -> list[int]:
-        return list(range(desk.task.clients))
+    def pick(self, ctx: ServerContext) -> list[int]:
+        return list(range(ctx.task.clients))
 
 
 @dataclass(frozen=True)
 class Sampled(Cohort):
-    """`per_round` clients drawn anew each round, without replacement."""
+    """`clients_per_round` clients, drawn anew in each round without replacement."""
 
-    per_round: int
+    clients_per_round: int
 
-    def pick(self, desk: Desk) -> list[int]:
+    def pick(self, ctx: ServerContext) -> list[int]:
         return sorted(
-            torch.randperm(desk.task.clients, generator=desk.rng, device=desk.rng.device)[: self.per_round].tolist()
+            torch.randperm(ctx.task.clients, generator=ctx.rng, device=ctx.rng.device)[
+                : self.clients_per_round
+            ].tolist()
         )
 
 
 @dataclass(frozen=True)
 class Replayed(Cohort):
-    """The participants of the FedNTD and FedLMD code: numpy's old stream, seeded with the round's number."""
+    """The clients that the FedNTD and FedLMD code draws: numpy's old generator, seeded with the round's number."""
 
-    per_round: int
+    clients_per_round: int
 
-    def pick(self, desk: Desk) -> list[int]:
-        old = np.random.RandomState(desk.round.counted)
-        return sorted(old.choice(desk.task.clients, self.per_round, replace=False).tolist())
+    def pick(self, ctx: ServerContext) -> list[int]:
+        old = np.random.RandomState(ctx.round.counted)
+        return sorted(old.choice(ctx.task.clients, self.clients_per_round, replace=False).tolist())
 
 
 @dataclass(frozen=True)
 class OneByOne(Cohort):
-    """One client per round, in the order of the fact "order": everybody once in as many rounds as there are clients."""
+    """One client per round, in the order of the fact "order"; after as many rounds as clients it starts again."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"order"})
+    requires: ClassVar[frozenset[str]] = frozenset({"order"})
 
-    def pick(self, desk: Desk) -> list[int]:
-        return [int(desk.facts["order"][desk.round.within % desk.task.clients])]
+    def pick(self, ctx: ServerContext) -> list[int]:
+        return [int(ctx.facts["order"][ctx.round.within % ctx.task.clients])]
 
 
 @dataclass(frozen=True)
 class AtMost(Cohort):
-    """Those for whom a fact (one number per client) is at most `bound`; if there is none, those with the least."""
+    """The clients whose value of a fact is at most `bound`; if there is none, those with the smallest value."""
 
     fact: str
     bound: float
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def requires(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({self.fact})
 
-    def pick(self, desk: Desk) -> list[int]:
-        value = desk.facts[self.fact]
+    def pick(self, ctx: ServerContext) -> list[int]:
+        value = ctx.facts[self.fact]
         chosen: list[int] = (value <= max(float(value.min()), self.bound)).nonzero().flatten().tolist()
         return chosen

@@ -1,4 +1,4 @@
-"""FedNoRo's question at the door of its second stage: whose labels are noisy?"""
+"""FedNoRo's setup between its two stages: whose labels are noisy?"""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedskew.core.errors import InvalidData
+from fedskew.core.types import Spec, Tree, Update
 from fedskew.detection import privacy, shift
 from fedskew.detection.dossier import Dossier
-from fedskew.detection.judge import DEFAULTS, Judgement, Options
+from fedskew.detection.judge import DEFAULTS, FEWEST_CLIENTS, FEWEST_ESTIMATED, JudgeOptions, Judgment
 from fedskew.detection.mixture import Component
-from fedskew.errors import UserError
 from fedskew.parts import measures
-from fedskew.parts.protocol import Cover, Entry, Settled
-from fedskew.parts.views import Desk, Local, Run
-from fedskew.types import Spec, Tree, Update
+from fedskew.parts.protocol import PrivacyNoise, Setup, SetupResult
+from fedskew.parts.views import ClientContext, LocalTraining, ServerContext
 
-#: where the server keeps what it knows of everybody, as JSON in bytes
+#: the fact that holds what the server knows of all clients, as JSON in bytes
 DOSSIER = "dossier"
 
 
 @dataclass(frozen=True)
-class Detect(Entry):
+class Detect(Setup):
     """Clients report their loss per class; the facts are "noisy" (0 or 1) and "probability" of every client.
 
-    The fact "heard" (0 or 1) says who has ever answered.
+    The fact "answered" (0 or 1) tells which clients have ever answered.
 
-    `gate` asks first whether anybody is noisy at all, and takes shift for shift; without it any federation is split
-    in two, as published. Asked again, a client's status changes after `patience` equal verdicts.
-    With `epsilon`, only privatised cells travel: (epsilon, delta) per detection, losses cut at `clip`. Without it the
-    matrix of confusions may travel with normal noise, for which nothing is claimed: its thresholds are data, too.
-    Samples are measured as they are, or in a `view` that varies them as training does; of the mixture's components
-    the noisy one is that with the larger sum, or norm, of its centre.
+    `gate` first tests whether any client is noisy, and recognizes domain shift; without it any federation is split in
+    two, as published. In later detections a client's status changes after `patience` equal verdicts.
+    With `epsilon`, only private cells travel: (epsilon, delta) per detection, losses clipped at `clip`. Without it the
+    confusion matrix may travel with normal noise, which claims nothing: its thresholds depend on data, too.
+    Samples are measured as they are, or in a `view` that varies them as in training. The noisy component of the
+    mixture is the one whose center has the larger sum, or norm.
     """
 
-    asks: ClassVar[bool] = True
-    gives: ClassVar[frozenset[str]] = frozenset({"noisy", "probability", "heard"})
-    gaps: ClassVar[frozenset[str]] = frozenset({"cells/mean", "cells/se", "features/mean", "features/variance"})
+    asks_clients: ClassVar[bool] = True
+    provides: ClassVar[frozenset[str]] = frozenset({"noisy", "probability", "answered"})
+    allows_nan: ClassVar[frozenset[str]] = frozenset({"cells/mean", "cells/se", "features/mean", "features/variance"})
 
     seeds: int = 9
     covariance: Literal["full", "diag"] = "full"
@@ -55,64 +55,79 @@ class Detect(Entry):
     component: Component = "sum"
 
     @property
-    def cover(self) -> Cover | None:
-        return None if self.epsilon is None else Cover(privacy.noise_ratio(self.epsilon, self.delta), "sample")
+    def privacy_noise(self) -> PrivacyNoise | None:
+        return None if self.epsilon is None else PrivacyNoise(privacy.noise_ratio(self.epsilon, self.delta), "sample")
 
-    def _options(self) -> Options:
-        """As published, one sample is enough for a cell."""
+    def shortage(self, clients: int) -> str:
+        if not self.gate or clients >= FEWEST_CLIENTS:
+            return ""
+        if clients < FEWEST_ESTIMATED:
+            return f"{clients} clients are too few to say whose labels are wrong, which takes {FEWEST_ESTIMATED}"
+        if self.epsilon is not None:
+            return (
+                f"with epsilon it takes {FEWEST_CLIENTS} clients to say whose labels are wrong, and there are {clients}"
+            )
+        return (
+            f"with {clients} clients the detection can only name suspects, and all train alike; from {FEWEST_CLIENTS} "
+            "clients on it can set noisy ones apart"
+        )
+
+    def _options(self) -> JudgeOptions:
+        """Return the options of the judgment; as published, one sample is enough for a cell."""
         fewest = DEFAULTS.min_count if self.gate else 1
-        return Options(self.seeds, self.covariance, min_count=fewest, component=self.component)
+        return JudgeOptions(self.seeds, self.covariance, min_count=fewest, component=self.component)
 
-    def ask(self, local: Local) -> tuple[Tree, Tree]:
-        if not len(local.shard):
-            return {}, local.facts
-        seen, classes = measures.look(local, self.view == "varied"), local.task.classes
+    def answer(self, ctx: ClientContext) -> tuple[Tree, Tree]:
+        if not len(ctx.shard):
+            return {}, ctx.facts
+        seen, classes = measures.look(ctx, self.view == "varied"), ctx.task.classes
         if self.epsilon is not None:
             sigma = privacy.noise_scale(self.epsilon, self.delta)
-            told = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, local.hide)}
+            answer = {"cells/": measures.private_cells(seen, classes, self.clip, sigma, ctx.add_noise)}
         else:
             joint = measures.confident_joint(seen, classes)
-            told = {
+            answer = {
                 "cells/": measures.loss_cells(seen, classes),
                 "scalars/": measures.scalars(seen),
-                "confusion/": local.hide(joint, self.joint_noise) if self.joint_noise else joint,
+                "confusion/": ctx.add_noise(joint, self.joint_noise) if self.joint_noise else joint,
                 "features/": measures.feature_means(seen, classes),
             }
-        return {prefix + name: t for prefix, each in told.items() for name, t in each.items()}, local.facts
+        return {prefix + name: t for prefix, each in answer.items() for name, t in each.items()}, ctx.facts
 
-    def check(self, update: Update, run: Run) -> None:
-        del run
-        told = update.extras[self.name]
+    def check(self, update: Update, training: LocalTraining) -> None:
+        extras = update.extras[self.name]
         nonnegative = {"cells/se", "features/variance"} | ({"cells/mean"} if self.epsilon is None else set())
-        for name in sorted(nonnegative & told.keys()):
-            if (told[name] < 0).any():
-                raise UserError(f"its {name} is {float(told[name].nan_to_num().min()):.3g}, and must not be below 0")
-        for name in sorted({"cells/count", "features/count"} & told.keys()):
-            if not torch.equal(told[name], measures.bucket(told[name].clamp(min=0))):
-                raise UserError(f"its {name} holds a number that is not the lower edge of a bucket")
+        for name in sorted(nonnegative & extras.keys()):
+            if (extras[name] < 0).any():
+                raise InvalidData(
+                    f"its {name} is {float(extras[name].nan_to_num().min()):.3g}, and must not be below 0"
+                )
+        for name in sorted({"cells/count", "features/count"} & extras.keys()):
+            if not torch.equal(extras[name], measures.bucket(extras[name].clamp(min=0))):
+                raise InvalidData(f"its {name} holds a number that is not the lower edge of a bucket")
 
-    def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
-        told = {client: {n: t.cpu().numpy() for n, t in a.items()} for client, a in answers.items() if a}
-        before = _read(desk.facts[DOSSIER]) if DOSSIER in desk.facts else None
-        dossier = before or Dossier.empty(desk.task.clients, desk.task.classes)
-        dossier = dossier.heard({client: _under(each, "cells/") for client, each in told.items()})
-        dossier, found = dossier.judged(self._options(), seed=desk.round.index)
-        evidence = shift.evidence(told, desk.task.clients)
+    def decide(self, ctx: ServerContext, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> SetupResult:
+        reports = {client: {n: t.cpu().numpy() for n, t in a.items()} for client, a in answers.items() if a}
+        before = _read(ctx.facts[DOSSIER]) if DOSSIER in ctx.facts else None
+        dossier = before or Dossier.empty(ctx.task.clients, ctx.task.classes)
+        dossier = dossier.with_answers({client: _under(each, "cells/") for client, each in reports.items()})
+        evidence = shift.evidence(reports, ctx.task.clients)
+        dossier, found = dossier.judged(self._options(), ctx.round.index, evidence.rate)
         if self.gate:
             flagged, known = found.noisy, np.array([status != "unknown" for status in found.status])
             mere = shift.explained(evidence, flagged)
         else:
             flagged, known = found.voted, (dossier.age == 0) & found.voted.any()
             mere = np.zeros_like(flagged)
-        dossier, noisy = dossier.settled(flagged & ~mere, known, self.patience)
-        last = desk.facts["probability"].numpy() if before else np.zeros(desk.task.clients)
-        facts = desk.facts | {
+        dossier, noisy = dossier.decided(flagged & ~mere, known, self.patience)
+        last = ctx.facts["probability"].numpy() if before else np.zeros(ctx.task.clients)
+        facts = ctx.facts | {
             "noisy": torch.from_numpy(noisy.astype(np.int64)),
             "probability": torch.from_numpy(np.where(np.isnan(found.probability), last, found.probability)),
-            "heard": torch.from_numpy((dossier.age >= 0).astype(np.int64)),
+            "answered": torch.from_numpy((dossier.age >= 0).astype(np.int64)),
             DOSSIER: _written(dossier),
         }
-        verdict = _verdict(dossier, found, evidence, told) | {
+        verdict = _verdict(dossier, found, evidence, reports) | {
             "noisy": np.flatnonzero(noisy).tolist(),
             "reading": shift.reading(flagged & ~mere, evidence),
             "explained_by_shift": np.flatnonzero(mere).tolist(),
@@ -120,25 +135,25 @@ class Detect(Entry):
         if self.epsilon is not None:
             spent = privacy.composed(self.epsilon, self.delta, dossier.releases)
             verdict["privacy"] = {"epsilon": spent, "delta": self.delta, "covers": "the indicators only"}
-        return Settled(spec, model, facts, verdict)
+        return SetupResult(spec, model, facts, verdict)
 
 
 def _verdict(
-    dossier: Dossier, found: Judgement, evidence: shift.Evidence, told: Mapping[int, Mapping[str, np.ndarray]]
+    dossier: Dossier, found: Judgment, evidence: shift.Evidence, reports: Mapping[int, Mapping[str, np.ndarray]]
 ) -> dict[str, Any]:
-    """What goes into the record: everything that it takes to judge again, and what was found."""
-    scalars = {client: {n: float(v) for n, v in _under(each, "scalars/").items()} for client, each in told.items()}
+    """Return what goes into the record: all that a second judgment needs, and the findings."""
+    scalars = {client: {n: float(v) for n, v in _under(each, "scalars/").items()} for client, each in reports.items()}
     return {
         "cells": dossier.as_json()["cells"],
         "age": dossier.age.tolist(),
         "scalars": {str(client): each for client, each in scalars.items() if each},
-        "judgement": found.as_json(),
+        "judgment": found.as_json(),
         "evidence": evidence.as_json(),
     }
 
 
-def _under(told: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): value for name, value in told.items() if name.startswith(prefix)}
+def _under(report: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): value for name, value in report.items() if name.startswith(prefix)}
 
 
 def _written(dossier: Dossier) -> Tensor:

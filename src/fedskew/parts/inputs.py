@@ -1,4 +1,4 @@
-"""What is done to a batch before the network sees it."""
+"""Changes to a batch before the forward pass."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from fedskew.parts.views import Batch
 
 @dataclass(frozen=True)
 class SecondView(Inputs):
-    """Puts another view of every sample beside it ("second"), and u ~ Beta(1, 1) for mixing the two ("u").
+    """Adds a second view of every sample ("second"), and u ~ Beta(1, 1) for mixing the two ("u").
 
-    Images are turned by up to `degrees` and, with `flip`, every other one mirrored; other numbers get Gaussian
-    noise of deviation `sigma`; text stays as it is.
+    Images are rotated by up to `degrees`; with `flip`, half of them are mirrored. Other features get Gaussian noise
+    of deviation `sigma`. Text stays as it is.
     """
 
     degrees: float
     flip: bool
     sigma: float
 
-    def batch(self, batch: Batch, mine: Any, rng: Generator) -> Batch:
-        del mine
+    def batch(self, batch: Batch, scratch: Any, rng: Generator) -> Batch:
         u = torch.rand((), generator=rng, device=rng.device).to(batch.x.device)
         return replace(batch, more={**batch.more, "second": self._view(batch.x, rng), "u": u})
 
@@ -43,7 +42,7 @@ class SecondView(Inputs):
 
 
 def rotated(x: Tensor, angle: Tensor, side: Tensor) -> Tensor:
-    """Images mirrored left to right where `side` is -1, then turned by angles in radians; outside it is 0."""
+    """Return images mirrored left to right where `side` is -1, then rotated by angles in radians, padded with 0."""
     height, width = x.shape[2:]
     cos, sin, none = angle.cos(), angle.sin(), torch.zeros_like(angle)
     # coordinates run from -1 to 1 in both directions: width / height keeps oblong images from being sheared

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 from fedskew.parts.protocol import Inputs
-from fedskew.parts.views import Batch, Local
+from fedskew.parts.views import Batch, ClientContext
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class MixUp(Inputs):
 
     alpha: float
 
-    def begin(self, local: Local) -> int:
-        return local.task.classes
+    def begin(self, ctx: ClientContext) -> int:
+        return ctx.task.classes
 
-    def batch(self, batch: Batch, mine: int, rng: torch.Generator) -> Batch:
+    def batch(self, batch: Batch, scratch: int, rng: torch.Generator) -> Batch:
         if not batch.x.is_floating_point():
-            raise UserError(f"mixup cannot mix inputs of type {batch.x.dtype}; it needs images or other real numbers")
+            raise UserError(f"mixup cannot mix inputs of type {batch.x.dtype}. Use it with images or float features.")
         both = torch.full((2,), self.alpha, dtype=torch.float64, device=rng.device)
         lam = float(torch._sample_dirichlet(both, generator=rng)[0])
         partner = torch.randperm(len(batch.x), generator=rng, device=rng.device).to(batch.x.device)
-        target = F.one_hot(batch.y, mine).float() if batch.target is None else batch.target
+        target = F.one_hot(batch.y, scratch).float() if batch.target is None else batch.target
         return replace(batch, x=batch.x[partner].lerp(batch.x, lam), target=target[partner].lerp(target, lam))

@@ -1,4 +1,4 @@
-"""Applying the gradient; the state is fresh in every round."""
+"""Local optimizers; their state is fresh in every round."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedskew.parts.protocol import Optimiser
-from fedskew.types import Round, Tree
+from fedskew.core.types import Round, Tree
+from fedskew.parts.protocol import Optimizer
 
 
 @dataclass(frozen=True)
-class SGD(Optimiser):
-    """Stochastic gradient descent with heavy-ball momentum, coupled weight decay and an lr that decays by the round."""
+class SGD(Optimizer):
+    """Stochastic gradient descent with heavy-ball momentum, coupled weight decay and an lr that decays per round."""
 
     lr: float
     momentum: float = 0.0
@@ -38,7 +38,7 @@ class SGD(Optimiser):
         _put_back(weights, w)
 
     def effective_steps(self, steps: int, lr: float, pull: float) -> float:
-        """a_k of FedNova: with momentum rho, m <- rho m + 1; with a pull mu, a <- (1 - lr mu) a + m."""
+        """Return a_k of FedNova: with momentum rho, m <- rho m + 1; with a pull mu, a <- (1 - lr mu) a + m."""
         a = m = 0.0
         for _ in range(steps):
             m = self.momentum * m + 1
@@ -47,7 +47,7 @@ class SGD(Optimiser):
 
 
 @dataclass(frozen=True)
-class Adam(Optimiser):
+class Adam(Optimizer):
     """Adam with coupled weight decay (Adam-L2) and the usual bias correction."""
 
     linear: ClassVar[bool] = False
@@ -76,12 +76,11 @@ class Adam(Optimiser):
         _put_back(weights, w)
 
     def effective_steps(self, steps: int, lr: float, pull: float) -> float:
-        del lr, pull
         return float(steps)
 
 
 def _wide(weights: Tree) -> list[Tensor]:
-    """Weights as numbers of 32 bits at least: torch's fused steps on a processor leave most of narrower ones alone."""
+    """Return the weights with at least 32 bits: torch's fused CPU steps do not update most of narrower ones."""
     return [t if t.itemsize >= 4 else t.float() for t in weights.values()]
 
 
@@ -92,7 +91,7 @@ def _put_back(weights: Tree, wide: list[Tensor]) -> None:
 
 
 def _laid_out_as(weights: list[Tensor], grads: Tree) -> list[Tensor]:
-    """Gradients whose numbers are as those of the weights and lie in memory as they do: fused steps take them so."""
+    """Return gradients with the dtype and the strides of the weights, as fused steps need them."""
     dense = (g.to_dense() if g.is_sparse else g for g in grads.values())
     return [
         g if g.stride() == w.stride() and g.dtype == w.dtype else torch.empty_like(w).copy_(g)

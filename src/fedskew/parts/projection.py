@@ -1,4 +1,4 @@
-"""A projection before the classifier."""
+"""A setup that puts a projection before the classifier."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import ClassVar
 import torch
 
 from fedskew import models
+from fedskew.core.types import Spec, Tree
 from fedskew.models.net import Net
-from fedskew.parts.protocol import Entry, Settled
-from fedskew.parts.views import Desk
-from fedskew.types import Spec, Tree
+from fedskew.parts.protocol import Setup, SetupResult
+from fedskew.parts.views import ServerContext
 
 
 @dataclass(frozen=True)
-class ProjectionHead(Entry):
-    """Keeps the network's body, and puts a fresh projection to `width` dimensions and a fresh head on it (MOON).
+class ProjectionHead(Setup):
+    """Puts a fresh projection to `width` dimensions and a fresh head on the network's body (MOON).
 
     The layer between has `hidden` times as many dimensions as the body's features.
     """
 
-    rewrites: ClassVar[bool] = True
+    replaces_network: ClassVar[bool] = True
 
     width: int
     hidden: float = 1.0
@@ -30,10 +30,9 @@ class ProjectionHead(Entry):
     def rewritten(self, spec: Spec) -> Spec:
         return Spec("projected", {"body": asdict(spec), "width": self.width, "hidden": self.hidden})
 
-    def settle(self, desk: Desk, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> Settled:
-        del answers
+    def decide(self, ctx: ServerContext, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> SetupResult:
         projected = self.rewritten(spec)
-        seed = int(torch.randint(2**31, (), generator=desk.rng, device=desk.rng.device))
-        fresh = Net(models.build(projected, desk.task.classes, desk.task.shape, seed), str(desk.net.device)).initial()
-        kept = {name: model[name.removeprefix("body.")] for name in fresh if name.startswith("body.")}
-        return Settled(projected, fresh | kept, desk.facts)
+        seed = int(torch.randint(2**31, (), generator=ctx.rng, device=ctx.rng.device))
+        fresh = Net(models.build(projected, ctx.task.classes, ctx.task.shape, seed), str(ctx.net.device)).initial()
+        body = {name: model[name.removeprefix("body.")] for name in fresh if name.startswith("body.")}
+        return SetupResult(projected, fresh | body, ctx.facts)

@@ -1,4 +1,4 @@
-"""What parts are shown: a batch and its passes, the client's and the server's desk, sums over clients."""
+"""What hooks receive: batches and forward passes, the contexts of client and server, sums over clients."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedskew import seeds, tree
+from fedskew.core import seeds, tree
+from fedskew.core.types import Broadcast, Output, Round, Shard, Statistics, Task, Tree, Update
 from fedskew.models.net import Net
-from fedskew.types import Broadcast, Output, Round, Shard, Statistics, Task, Tree, Update
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step trains on. `target` are soft labels [B, classes] where inputs made some; `more` are other views."""
+    """The samples of one step. `target` has soft labels [B, classes] if inputs made some; `more` has other views."""
 
     x: Tensor
     y: Tensor
@@ -26,8 +26,8 @@ class Batch:
     more: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class Pass:
-    """One forward pass of a batch. `weights` are the live trained parameters; frozen passes are shared by all terms."""
+class ForwardPass:
+    """One forward pass of a batch. `weights` are the live trained parameters; all terms share frozen passes."""
 
     def __init__(self, batch: Batch, net: Net, weights: Tree, seen: dict[Any, Output]) -> None:
         self.batch, self.x, self.y, self.weights = batch, batch.x, batch.y, weights
@@ -36,20 +36,24 @@ class Pass:
         self.logits, self.features = out.logits, out.features
 
     def at(self, weights: Tree, statistics: Statistics = "running") -> Output:
-        """The same inputs through a frozen network; computed once per batch."""
+        """Return the output of a frozen network on the same inputs; it is computed once per batch."""
         key = (id(weights), statistics)
         if key not in self._seen:
             self._seen[key] = self._net.frozen(weights, self.x, statistics)
         return self._seen[key]
 
     def on(self, x: Tensor) -> Output:
-        """Other inputs through the live network."""
+        """Return the output of the live network on other inputs."""
         return self._net.live(x)
 
 
 @dataclass(frozen=True)
-class Local:
-    """What one part sees on a client: the client's data, the weights received, what was sent to it, what it kept."""
+class ClientContext:
+    """What one part sees on a client.
+
+    `weights` and `extras` came from the server; `memory` and `facts` are the client's own, from its earlier rounds.
+    `view` turns stored samples into the network's inputs as in evaluation, `varied` as in training.
+    """
 
     shard: Shard
     net: Net
@@ -65,40 +69,40 @@ class Local:
     purpose: tuple[int | str, ...]
     secret: bytes = b""
 
-    def hide(self, told: Tree, deviation: float) -> Tree:
-        """A tree with normal noise, by a secret of the site, or others could subtract it.
+    def add_noise(self, values: Tree, deviation: float) -> Tree:
+        """Add normal noise that nobody can subtract: it comes from a secret of the site.
 
-        The noise depends on the deviation and on all that it hides: who asks a turn twice, or in two runs, must not get
-        two things with the same noise.
+        The noise depends on the deviation and on the values. So two releases that differ, in one run or in two, never
+        carry the same noise.
         """
-        purpose = (*self.purpose, deviation.hex(), tree.digest(told))
-        drawn = {name: seeds.secret_normal(self.secret, t.numel(), *purpose, name) for name, t in told.items()}
-        return {name: t + deviation * torch.from_numpy(drawn[name]).view_as(t).to(t) for name, t in told.items()}
+        purpose = (*self.purpose, deviation.hex(), tree.digest(values))
+        drawn = {name: seeds.secret_normal(self.secret, t.numel(), *purpose, name) for name, t in values.items()}
+        return {name: t + deviation * torch.from_numpy(drawn[name]).view_as(t).to(t) for name, t in values.items()}
 
     @cached_property
     def rng(self) -> torch.Generator:
-        """The only other source of randomness, of this part on this client in this round."""
+        """Return the random numbers of this part on this client in this round; `add_noise` is the only other source."""
         return seeds.generator(*self.purpose)  # type: ignore[arg-type]
 
     @property
     def trainable(self) -> Tree:
-        """The received weights that are trained in this stage."""
+        """Return those of the received weights that this stage trains."""
         return tree.only(self.weights, self.net.trainable(self.train))
 
     def samples(self, at: Tensor, varied: bool = False) -> tuple[Tensor, Tensor]:
-        """Samples, as a network sees them in evaluation or `varied` as in training, and labels, at these positions."""
-        x = self.shard.x.index_select(0, self.shard.index[at]).to(self.net.device)
-        return self.varied(x, self.rng) if varied else self.view(x), self.shard.y[at].to(self.net.device)
+        """Return (inputs, labels) at these positions, as in evaluation or, `varied`, as in training."""
+        x = self.shard.x.index_select(0, self.shard.index[at])
+        return self.varied(x, self.rng) if varied else self.view(x), self.shard.y[at]
 
     def scan(self, weights: Tree, batch: int = 500, varied: bool = False) -> Iterator[tuple[Output, Tensor, Tensor]]:
-        """The whole shard through a frozen network in chunks: (outputs, labels, positions in the shard)."""
+        """Pass the shard through a frozen network; yield (outputs, labels, positions in the shard) chunk by chunk."""
         for start in range(0, len(self.shard), batch):
             at = torch.arange(start, min(start + batch, len(self.shard)), device=self.shard.y.device)
             x, y = self.samples(at, varied)
             yield self.net.frozen(weights, x), y, at
 
-    def under(self, prefix: str) -> Local:
-        """The view of a part inside this one, which speaks and remembers under a prefix."""
+    def under(self, prefix: str) -> ClientContext:
+        """Return the context of an inner part, whose messages and memory have a prefix."""
         return replace(
             self,
             extras=tree.pick(self.extras, prefix),
@@ -108,8 +112,8 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What local training did; `effective` are the steps a plain SGD would have needed for the same reach."""
+class LocalTraining:
+    """The result of local training; `effective` is the number of steps of plain SGD that reach as far."""
 
     weights: Tree
     steps: int
@@ -117,8 +121,8 @@ class Run:
     effective: float
 
 
-class Sums:
-    """Sums over clients in float64, and maxima for counters: how updates reach a part that needs no single one."""
+class Accumulator:
+    """Sums over clients in float64, and maxima of counters, for parts that need no single update."""
 
     def __init__(self, added: Tree | None = None, greatest: Tree | None = None, prefix: str = "") -> None:
         self.added: Tree = {} if added is None else added
@@ -140,32 +144,32 @@ class Sums:
             self.add(prefix + name, value, weight)
 
     def max(self, name: str, value: Tensor) -> None:
-        """Keep the greatest value called `name`."""
+        """Update the maximum called `name`."""
         name = self._prefix + name
         self.greatest[name] = torch.maximum(self.greatest[name], value) if name in self.greatest else value.clone()
 
-    def absorb(self, other: Sums) -> None:
-        """Fold in the sums of the next block."""
+    def absorb(self, other: Accumulator) -> None:
+        """Add the sums of the next block."""
         for name, value in other.added.items():
             self.add(name, value)
         for name, value in other.greatest.items():
             self.max(name, value)
 
-    def into(self, prefix: str) -> Sums:
-        """For writing: the same sums, with a prefix put before every name."""
-        return Sums(self.added, self.greatest, self._prefix + prefix)
+    def into(self, prefix: str) -> Accumulator:
+        """Return the same sums for writing; every name gets the prefix."""
+        return Accumulator(self.added, self.greatest, self._prefix + prefix)
 
-    def under(self, prefix: str) -> Sums:
-        """For reading: the sums under a prefix."""
-        return Sums(tree.pick(self.added, prefix), tree.pick(self.greatest, prefix))
+    def under(self, prefix: str) -> Accumulator:
+        """Return the sums under a prefix, for reading."""
+        return Accumulator(tree.pick(self.added, prefix), tree.pick(self.greatest, prefix))
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What one part sees on the server: its memory, the facts, where we are, the model before and after the merge.
+class ServerContext:
+    """What one part sees on the server: its memory, the facts, the round, the model before and after the merge.
 
-    `updates` pairs every accepted update with what had been sent for it; it holds what the part asked for by
-    `individual`, and nothing otherwise. What a part puts into `told` stands in the round's line of the record.
+    `updates` pairs each accepted update with its broadcast; it holds what `needs_individual_updates` asks for. What a
+    part writes into `diagnostics` appears in the round's line of the record.
     """
 
     memory: Tree
@@ -177,8 +181,8 @@ class Desk:
     before: Tree = field(default_factory=dict)
     after: Tree = field(default_factory=dict)
     updates: Sequence[tuple[Update, Broadcast]] = ()
-    told: dict[str, Any] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
 
-    def under(self, prefix: str) -> Desk:
-        """The view of a part inside this one."""
+    def under(self, prefix: str) -> ServerContext:
+        """Return the context of an inner part."""
         return replace(self, memory=tree.pick(self.memory, prefix))

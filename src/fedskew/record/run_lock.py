@@ -1,4 +1,4 @@
-"""One process at a time writes into a folder: it holds a lock on a file there, from before it reads to its end."""
+"""Lock a run folder: only one process at a time writes into it, from before it reads to its end."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
 if sys.platform != "win32":
     import fcntl
 
 NAME = "run.lock"
-#: seconds for which whoever only asks may hold the lock
+#: seconds to wait for a process that only checks the lock
 _PATIENCE = 0.5
 
 _ours: set[int] = set()
 
 
 def _forget() -> None:
-    """A forked worker must not hold the lock when the process that forked it is gone."""
+    """Release the lock in forked workers: they may outlive the process that holds it."""
     for descriptor in _ours:
         os.close(descriptor)
     _ours.clear()
@@ -34,8 +34,8 @@ if sys.platform != "win32":
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Be the only process that writes into `folder`, which is made, and taken away again if nothing came of it."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder; make it if needed, and remove it again if it stays empty."""
     if sys.platform == "win32":
         yield
         return
@@ -48,7 +48,7 @@ def held(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # somebody may have taken the folder away
+        with suppress(OSError):  # the folder may have been removed
             if made and [path.name for path in folder.iterdir()] == [NAME] and _is(descriptor, folder / NAME):
                 (folder / NAME).unlink()
                 _remove(made)
@@ -56,14 +56,14 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def check_held(folder: Path) -> None:
-    """Refuse to go on in a folder that was removed, and perhaps made anew, while this process held its lock."""
+def check_locked(folder: Path) -> None:
+    """Refuse to continue in a folder that was removed or replaced while it was locked."""
     if sys.platform != "win32" and not any(_is(descriptor, folder / NAME) for descriptor in _ours):
-        raise UserError(f"'{folder}' was removed while the run was being prepared; begin it again")
+        raise UserError(f"'{folder}' was removed while the run was being prepared. Begin it again.")
 
 
-def is_held(folder: Path) -> bool | None:
-    """Whether a living process writes there; None where that cannot be known."""
+def is_locked(folder: Path) -> bool | None:
+    """Whether a process writes into a folder now; None if that cannot be known."""
     if sys.platform == "win32":
         return None
     try:
@@ -82,8 +82,8 @@ def is_held(folder: Path) -> bool | None:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder into which a process writes at this moment."""
-    if is_held(folder):
+    """Refuse a folder into which a process writes now."""
+    if is_locked(folder):
         raise _busy(folder)
 
 
@@ -93,7 +93,7 @@ def _take(folder: Path) -> int:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise UserError(f"cannot write the run folder '{folder}': {error.strerror}; choose another --out") from None
+            raise UserError(f"cannot write run folder '{folder}': {error.strerror}. Choose another --out.") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -106,7 +106,7 @@ def _take(folder: Path) -> int:
             pass
         if _is(descriptor, path):
             break
-        os.close(descriptor)  # whoever held it took the file away
+        os.close(descriptor)  # the previous holder removed the file
     _ours.add(descriptor)
     try:
         os.ftruncate(descriptor, 0)
@@ -128,16 +128,16 @@ def _busy(folder: Path) -> UserError:
         who = f"process {int(json.loads((folder / NAME).read_text())['process'])}"
     except (OSError, ValueError, KeyError, TypeError):
         who = "another process"
-    return UserError(f"{who} is writing into '{folder}'; wait until it ends, or stop it first")
+    return UserError(f"{who} is writing into '{folder}'. Wait until it ends, or stop it first.")
 
 
 def _make(folder: Path) -> list[Path]:
-    """The folders that had to be made, the innermost first."""
+    """Return the folders that had to be made, the innermost first."""
     missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot write the run folder '{folder}': {error.strerror}; choose another --out") from None
+        raise UserError(f"cannot write run folder '{folder}': {error.strerror}. Choose another --out.") from None
     return missing
 
 
@@ -145,5 +145,5 @@ def _remove(made: list[Path]) -> None:
     for path in made:
         try:
             path.rmdir()
-        except OSError:  # somebody else put something there meanwhile
+        except OSError:  # another process wrote into it meanwhile
             return

@@ -1,41 +1,43 @@
-"""Scores on the sites' own test data, where not every site scores every round: rounds are compared on common sites."""
+"""Compare rounds on common sites, where not every site scores the global model in every round."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
-Line = dict[str, Any]
+from fedskew.record.schema import RoundLine, SiteScores
 
 
-def on_common(rounds: Sequence[Line]) -> tuple[list[Line], list[int] | None]:
-    """The rounds with their scores on the sites that all of them have, and which those are.
+def on_common(rounds: Sequence[RoundLine]) -> tuple[list[RoundLine], list[int] | None]:
+    """Score each round on the sites that all evaluated rounds have.
 
-    None where every round was scored by the same sites; where no site scored all of them, rounds are as they were.
+    Returns:
+        The rounds and these sites; None for the sites if every round was scored by the same ones. Rounds without a
+        common site stay as they are.
     """
-    sets = [line["scored"].keys() for line in rounds if line.get("scored")]
+    sets = [line.scored.keys() for line in rounds if line.scored]
     common = set(sets[0]).intersection(*sets[1:]) if sets else set()
     if all(each == common for each in sets):
         return list(rounds), None
     return [_on(line, common) if common else line for line in rounds], sorted(map(int, common))
 
 
-def _on(line: Line, sites: set[str]) -> Line:
-    scored = line.get("scored")
+def _on(line: RoundLine, sites: set[str]) -> RoundLine:
+    scored = line.scored
     return line | _scores(scored[site] for site in sites) if scored and scored.keys() != sites else line
 
 
-def _scores(sites: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a round's line says of several sites together."""
+def _scores(sites: Iterable[SiteScores]) -> dict[str, Any]:
+    """The scores of several sites together."""
     each = list(sites)
-    right, held, predicted = (_added(site[key] for site in each) for key in ("right", "held", "predicted"))
-    recall = [hits / count if count else math.nan for hits, count in zip(right, held, strict=True)]
+    right, owned, predicted = (_added(site[key] for site in each) for key in ("right", "held", "predicted"))
+    recall = [hits / count if count else math.nan for hits, count in zip(right, owned, strict=True)]
     return {
-        "accuracy": sum(right) / sum(held),
-        "balanced_accuracy": fmean(share for share, count in zip(recall, held, strict=True) if count),
-        "test_loss": math.fsum(site["loss"] for site in each) / sum(held),
+        "accuracy": sum(right) / sum(owned),
+        "balanced_accuracy": fmean(share for share, count in zip(recall, owned, strict=True) if count),
+        "test_loss": math.fsum(site.loss for site in each) / sum(owned),
         "recall": recall,
         "predicted": predicted,
     }

@@ -1,8 +1,8 @@
-"""The report's page of runs that are going: served to this machine only, and kept up to date.
+"""The report of running runs: served to this machine only, and updated.
 
-The page asks for news and says what it has; the answer comes as soon as there is something else: the new rounds, and
-the panels that they change. Nothing is remembered about who asked, so reloads, kills and resumed runs need no
-special care.
+The page asks for news with a cursor that says what it has. The answer comes as soon as there is more: new rounds, and
+the panels that they change. The server keeps no state per page, so reloads, kills and resumed runs need no special
+care.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
-from fedskew import record, run_lock
-from fedskew.errors import UserError
-from fedskew.report import page, panels, runs, tables
-from fedskew.report.runs import Loaded
+from fedskew.core.errors import UserError
+from fedskew.record import reader, run_lock
+from fedskew.report import load, tables
+from fedskew.report.html import page
+from fedskew.report.load import LoadedRun
 
 #: seconds between two looks at the records, and seconds after which a question is answered even without news
 LOOK, HOLD = 0.5, 20.0
@@ -34,41 +35,41 @@ PATIENCE, SLOWER = 30.0, 5.0
 State = Literal["starting", "running", "stalled", "dead", "finished"]
 
 
-def state(each: Loaded, quiet: float) -> State:
-    """Of a run whose record has not changed for some seconds."""
+def state(each: LoadedRun, quiet: float) -> State:
+    """Return the state of a run whose record has not changed for some seconds."""
     if each.run.end is not None:
         return "finished"
-    if run_lock.is_held(_file(each.path).parent) is False:
+    if run_lock.is_locked(_file(each.path).parent) is False:
         return "dead"
-    if not each.run.rounds:  # and so nobody knows yet how long one takes
+    if not each.run.rounds:  # so how long a round takes is unknown
         return "starting"
     slowest = max(line.get("seconds", 0.0) for line in each.run.rounds[-5:])
     return "running" if quiet <= max(PATIENCE, SLOWER * slowest) else "stalled"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The runs at one moment; `sums[r][n]` is a checksum of the first n rounds of run r."""
+class Snapshot:
+    """The page at one moment; `sums[r][n]` is a checksum of the first n rounds of run r."""
 
-    loaded: list[Loaded]
-    drawn: page.Drawn
+    loaded: list[LoadedRun]
+    drawn: page.RenderedPage
     states: str
     sums: list[list[int]]
     layout: int
 
     @property
     def panels(self) -> dict[str, str]:
-        """Those that change with time; the curves' own panel is only a frame."""
+        """The panels that change with time, without the frame of the curves."""
         return {"state": self.states} | {name: html for name, html in self.drawn.panels.items() if name != "curves"}
 
     @property
     def cursor(self) -> str:
-        """What a page that shows all this says it has."""
+        """What a page that shows this snapshot sends as its cursor."""
         has = {"layout": self.layout, "rows": [[len(each) - 1, each[-1]] for each in self.sums]}
         return _compact(has | {"panels": {name: _sum(html) for name, html in self.panels.items()}})
 
     def news(self, cursor: str) -> dict[str, Any] | None:
-        """What a page with that cursor lacks; None if nothing."""
+        """Return what a page with that cursor lacks; None if nothing."""
         if cursor == self.cursor:
             return None
         has = json.loads(cursor)
@@ -84,27 +85,27 @@ class Seen:
 
 @dataclass
 class Watched:
-    """Looks at records and draws them anew when they have changed."""
+    """Watch records, and draw them again when they change."""
 
     paths: Sequence[Path]
-    _seen: Seen | None = None
+    _seen: Snapshot | None = None
     _stamps: dict[Path, tuple[int, int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self) -> Seen:
+    def look(self) -> Snapshot:
         with self._lock:
             try:
-                stamps = {path: _stamp(_file(path)) for path in runs.folders(self.paths)}
+                stamps = {path: _stamp(_file(path)) for path in load.folders(self.paths)}
                 if self._seen is None or stamps != self._stamps:
-                    self._seen, self._stamps = self._draw(runs.read(self.paths)), stamps
+                    self._seen, self._stamps = self._draw(load.read(self.paths)), stamps
                 else:
                     self._seen = self._with_states(self._seen)
-            except (UserError, OSError):  # a run that is begun anew takes its folder away for a moment
+            except (UserError, OSError):  # a run that starts again removes its folder for a moment
                 if self._seen is None:
                     raise
             return self._seen
 
-    def _draw(self, loaded: list[Loaded]) -> Seen:
+    def _draw(self, loaded: list[LoadedRun]) -> Snapshot:
         before = self._seen
         reuse = page.unchanged(before.loaded, loaded) if before else []
         drawn = page.draw(loaded, before.drawn if before else None, reuse)
@@ -114,14 +115,14 @@ class Watched:
         ]
         who = [(run["group"], run["seed"]) for run in drawn.curves["runs"]]
         layout = _sum(_compact([drawn.title, drawn.curves["metrics"], drawn.curves["groups"], who]))
-        return Seen(loaded, drawn, _states(loaded), sums, layout)
+        return Snapshot(loaded, drawn, _states(loaded), sums, layout)
 
-    def _with_states(self, seen: Seen) -> Seen:
-        return Seen(seen.loaded, seen.drawn, _states(seen.loaded), seen.sums, seen.layout)
+    def _with_states(self, seen: Snapshot) -> Snapshot:
+        return Snapshot(seen.loaded, seen.drawn, _states(seen.loaded), seen.sums, seen.layout)
 
 
-def _states(loaded: Sequence[Loaded]) -> str:
-    told = []
+def _states(loaded: Sequence[LoadedRun]) -> str:
+    states: list[dict[str, str]] = []
     for each in loaded:
         changed = _stamp(_file(each.path))[0] / 1e9
         now = state(each, time.time() - changed)
@@ -130,25 +131,27 @@ def _states(loaded: Sequence[Loaded]) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(changed))
         resume = shlex.join(("fedskew", "resume", str(each.path)))
         after = {
-            "stalled": f"; its process lives, but nothing has come since {since}",
-            "dead": f"; its process has gone at {since} or later; go on with: {resume}",
+            "stalled": f"; its process is alive, but has written nothing since {since}",
+            "dead": f"; its process ended at {since} or later; continue with: {resume}",
         }
-        told.append({"state": now, "name": panels.called(each), "says": says + after.get(now, "")})
-    return page.state_panel(told)
+        states.append({"state": now, "name": each.title, "says": says + after.get(now, "")})
+    return page.state_panel(states)
 
 
-class Server(ThreadingHTTPServer):
-    """Answers this machine, and only those who know the address with its token."""
+class PageServer(ThreadingHTTPServer):
+    """Serve the page to this machine, at an address with a secret token."""
 
     daemon_threads = True
 
     def __init__(self, watched: Watched, port: int = 0) -> None:
         self.watched, self.token = watched, secrets.token_urlsafe(16)
-        watched.look()  # which says what is wrong with the paths
+        watched.look()  # raises an error for wrong paths
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
-            raise UserError(f"port {port} cannot be listened on: {error}; another number, or 0, may work") from None
+            raise UserError(
+                f"port {port} cannot be used: {error}. Choose another --port, or 0 for a free one."
+            ) from None
 
     @property
     def address(self) -> str:
@@ -156,18 +159,18 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Server
-    timeout = 10  # seconds to say what is wanted
+    server: PageServer
+    timeout = 10  # seconds to send a request
 
     def do_GET(self) -> None:
-        # A page elsewhere can have its name point here, and would then be allowed to read; it cannot change this line.
+        # another site's name may resolve to this machine (DNS rebinding); its requests name that site as their host
         if self.headers.get("Host", "").partition(":")[0] not in ("127.0.0.1", "localhost"):
             return self._answer(403, "text/plain", "This address is for the same machine only.\n")
         path, _, query = self.path.partition("?")
         token, *rest = path.removeprefix("/").split("/")
         if not secrets.compare_digest(token.encode(), self.server.token.encode()) or rest not in ([""], ["news"]):
             return self._answer(
-                404, "text/plain", "There is nothing here; the whole address was printed at the start.\n"
+                404, "text/plain", "There is no page here; open the address that was printed at the start.\n"
             )
         if rest == [""]:
             seen = self.server.watched.look()
@@ -175,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             news = self._wait(parse_qs(query)["cursor"][0])
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
-            return self._answer(400, "text/plain", "The cursor is not one of ours; load the page again.\n")
+            return self._answer(400, "text/plain", "The cursor is invalid; reload the page.\n")
         return self._answer(200, "application/json", _compact(news))
 
     def _wait(self, cursor: str) -> dict[str, Any]:
@@ -199,15 +202,15 @@ class _Handler(BaseHTTPRequestHandler):
     def handle(self) -> None:
         try:
             super().handle()
-        except ConnectionError:  # whoever asked has gone
+        except ConnectionError:  # the browser closed the connection
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: the terminal may be where the run shows its progress."""
+        """Log nothing: the run may show its progress in the same terminal."""
 
 
 def _file(path: Path) -> Path:
-    return path / record.NAME if path.is_dir() else path
+    return path / reader.NAME if path.is_dir() else path
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Finding records, and telling runs apart by what differs between them."""
+"""Find records, and name runs by what differs between them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedskew import names, record, run_lock, site_scores
-from fedskew.errors import UserError
-from fedskew.report import task
-from fedskew.report.comparison import held
+from fedskew.config import keys
+from fedskew.core.errors import UserError
+from fedskew.record import predictions, reader, run_dir, run_lock, site_scores
+from fedskew.report import tables, task
+from fedskew.report.comparison import run_folders
 
-#: settings that change neither the method nor its task
-_ASIDE = (
-    "method", "seed", "data.dir", "engine.name", "engine.workers", "engine.address", "engine.device", "checkpoint.",
-    "evaluate.every", "evaluate.clients", "evaluate.target", "evaluate.batch", "evaluate.memorisation",
-)  # fmt: skip
+#: settings that change neither the method nor its task, beside those that change no result
+_ASIDE = ("method", "seed", "evaluate.every")
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A record, where it was read, the task that it is on, and what it is called: among all, and on its task.
+class LoadedRun:
+    """A record with its path, its task, and its names: `name` among all runs, `short` among those of its task.
 
-    `scored_by` are the clients whose test data its scores are of, if some rounds were scored by more.
+    `scored_by` are the clients whose test data its scores use, if more clients scored some rounds.
     """
 
     path: Path
-    run: record.Run
+    run: reader.RunRecord
     task: str
     name: str
     short: str
@@ -42,8 +40,12 @@ class Loaded:
         return self.config.get("seed")
 
     @property
+    def title(self) -> str:
+        return self.name if self.seed is None else f"{self.name}, seed {self.seed}"
+
+    @property
     def pair(self) -> tuple[int | None, str | None]:
-        """What is the same in runs that are compared one by one: the seed, and who holds what."""
+        """What runs have in common that are compared one by one: the seed, and the digest of the partition."""
         return self.seed, self.run.header.get("shards")
 
     @property
@@ -53,60 +55,60 @@ class Loaded:
 
     @property
     def blind(self) -> bool:
-        """Whether it is a coordinator's, who knows nothing of the sites' samples."""
+        """Whether the record is a coordinator's, which does not know the sites' class counts."""
         counts = self.run.header.get("counts") or ()
         return bool(counts) and not any(map(any, counts))
 
     @property
     def held_back(self) -> bool:
         """Whether it was scored on samples held back from training, not on the test set."""
-        return task.settings(self.run).get("evaluate.validation") is not None
+        return task.is_held_back(task.settings(self.run))
 
     @property
     def clients(self) -> list[str]:
-        """What its clients are called."""
-        split, sites = self.config.get("partition", {}), self.run.header.get("data", {}).get("sites", ())
-        return names.of_clients(split.get("name", ""), split.get("clients", 0), sites)
+        return tables.clients(self.run.header)
 
     @property
     def finished(self) -> bool:
-        """Whether it has made all its rounds: where some are added, its record has no end until they are made."""
+        """Whether it has made all its rounds; a run that is given more rounds has no end until they are made."""
         return self.run.end is not None
 
     @property
     def state(self) -> str:
-        """Whether it came to its end, or still goes on."""
+        """Whether it is finished, running, or stopped."""
         if self.finished:
             return "finished"
-        going = run_lock.is_held(self.path if self.path.is_dir() else self.path.parent)
-        return f"{'going, now' if going else 'stopped'} after {self.done}"
+        running = run_lock.is_locked(self.path if self.path.is_dir() else self.path.parent)
+        return f"{'running, now' if running else 'stopped'} after {self.done}"
 
     @property
     def made(self) -> int:
-        """How many rounds it has made; those that a method has beside those asked for do not count here."""
+        """How many of the requested rounds it has made."""
         return sum(line.get("counted") is not False for line in self.run.rounds)
 
     @property
     def done(self) -> str:
-        """How far it is."""
         return so_far([self])
 
 
-def read(paths: Iterable[Path]) -> list[Loaded]:
+def read(paths: Iterable[Path]) -> list[LoadedRun]:
     """Read run folders, record files, or folders of run folders such as a comparison."""
     found, scored_by = [], {}
     for path in folders(paths):
-        run = record.read(path)
+        run = reader.read(path)
         rounds, scored_by[path] = site_scores.on_common(run.rounds)
-        found.append((path, replace(run, rounds=rounds)))
+        predicted = predictions.read(path / run_dir.PREDICTIONS) if path.is_dir() else None
+        found.append((path, replace(run, rounds=rounds, predictions=predicted)))
     for path, run in found:
-        if not run.header and path.is_file() and path.name != record.NAME:
-            raise UserError(f"'{path}' is no record: its first line is no header; name a run folder or a {record.NAME}")
+        if not run.header and path.is_file() and path.name != reader.NAME:
+            raise UserError(
+                f"'{path}' is not a record: its first line is not a header. Name a run folder or a {reader.NAME}."
+            )
     titles = task.titles([run for _, run in found])
     together = {title: [each for each, on in zip(found, titles, strict=True) if on == title] for title in titles}
     short = {path: name for group in together.values() for (path, _), name in zip(group, _names(group), strict=True)}
     return [
-        Loaded(
+        LoadedRun(
             path,
             run,
             title,
@@ -118,55 +120,59 @@ def read(paths: Iterable[Path]) -> list[Loaded]:
     ]
 
 
-def so_far(runs: Sequence[Loaded]) -> str:
-    """How far runs of equally many rounds are: ``2 to 7 of 15 rounds``."""
+def so_far(runs: Sequence[LoadedRun]) -> str:
+    """Write how far runs of equally many rounds are: ``2 to 7 of 15 rounds``."""
     made = [each.made for each in runs]
     ends = dict.fromkeys((min(made), max(made)))
     return f"{' to '.join(f'{each:,}' for each in ends)} of {runs[0].config.get('rounds', 'unknown')} rounds"
 
 
-def grouped(loaded: Iterable[Loaded]) -> dict[str, list[record.Run]]:
-    """Runs of a task that have one name together: they differ in nothing but their seeds."""
-    groups: dict[str, list[record.Run]] = {}
+def grouped(loaded: Iterable[LoadedRun]) -> dict[str, list[reader.RunRecord]]:
+    """Group the runs of a task by name: those of one name differ only in their seeds."""
+    groups: dict[str, list[reader.RunRecord]] = {}
     for each in loaded:
         groups.setdefault(each.short, []).append(each.run)
     return groups
 
 
 def folders(paths: Iterable[Path]) -> list[Path]:
-    """Every run that is meant, once."""
-    return list({path.resolve(): path for path in _meant(paths)}.values())
+    """Return the folder of every run once; a folder of runs stands for the runs in it."""
+    return list({path.resolve(): path for path in _expanded(paths)}.values())
 
 
-def _meant(paths: Iterable[Path]) -> Iterator[Path]:
+def _expanded(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
-        if path.is_file() or (path / record.NAME).exists():
+        if path.is_file() or (path / reader.NAME).exists():
             yield path
             continue
-        inside = held(path)
+        inside = run_folders(path)
         if not inside:
-            deeper = sorted({each.parent.parent for each in path.glob(f"*/*/{record.NAME}")})
-            hint = "; there are runs in " + " and ".join(f"'{each}'" for each in deeper) if deeper else ""
-            raise UserError(f"'{path}' holds no run: there is no {record.NAME} in it or in a folder inside it{hint}")
+            deeper = sorted({each.parent.parent for each in path.glob(f"*/*/{reader.NAME}")})
+            hint = " or ".join(f"'{each}'" for each in deeper) or "a folder that a run wrote"
+            raise UserError(f"'{path}' has no run: there is no {reader.NAME} in it or a folder in it. Name {hint}.")
         yield from inside
 
 
-def _names(found: Sequence[tuple[Path, record.Run]]) -> list[str]:
-    """The method, and every other setting in which some of these runs differ."""
-    told = []
+def _names(found: Sequence[tuple[Path, reader.RunRecord]]) -> list[str]:
+    """Name runs by the method and every other setting in which some of them differ."""
+    settings = []
     for _, run in found:
-        each = {key: value for key, value in task.settings(run).items() if not key.startswith(_ASIDE)}
+        each = {
+            key: value for key, value in task.settings(run).items() if key not in _ASIDE and keys.of(key).changes_result
+        }
         if digest := run.header.get("model", {}).get("weights_file"):  # files of one name may differ
             each["model.weights"] = f"{each.get('model.weights')} {str(digest)[:8]}"
-        if each.get("model.name") == "auto":  # what that was, or a module that was handed over
+        if each.pop("data.corrections", None) is not None:
+            each["labels"] = f"corrected {run.header.get('files', {}).get('data.corrections', '')[:4]}".strip()
+        if each.get("model.name") == "auto":  # which network that was, or a module of the user's
             network = run.header.get("model", {})
             each["network"] = f"{network.get('name')} of {network.get('parameters')} parameters"
-        told.append(each)
-    differing = task.differing([each for each in told if each])
+        settings.append(each)
+    differing = task.differing([each for each in settings if each])
     return [
         ", ".join(
             [run.header.get("method") or path.name]
             + [f"{key}={each[key]}" for key in differing if each.get(key) is not None]
         )
-        for (path, run), each in zip(found, told, strict=True)
+        for (path, run), each in zip(found, settings, strict=True)
     ]

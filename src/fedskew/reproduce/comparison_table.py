@@ -1,4 +1,4 @@
-"""Our numbers beside the printed ones: the difference, the order of methods, and what was changed to get there."""
+"""Compare our numbers with the printed ones: differences, the order of methods, and changed settings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from itertools import combinations, groupby
 from statistics import fmean, pstdev
 
-from fedskew.config import RunConfig
+from fedskew.config.schema import RunConfig
 from fedskew.report import tables
 from fedskew.reproduce import published
-from fedskew.reproduce.catalogue import Cell, Preset
-from fedskew.reproduce.measure import Measured
+from fedskew.reproduce.measure import MeasuredCell
+from fedskew.reproduce.presets import Cell, Preset
 
-#: Measures by which a smaller number is the better one.
+#: Measures of which a smaller number is better.
 _SMALLER = ("drift",)
 #: Measures that count.
 _WHOLE = ("reached", "samples")
@@ -26,7 +26,7 @@ OTHERWISE = "printed with another schedule"
 
 @dataclass(frozen=True)
 class Number:
-    """One measure of one place: the mean of the `seeds` among `runs` that have it."""
+    """One measure of one cell: the mean over the `seeds` of `runs` that have it."""
 
     row: str
     column: str
@@ -41,7 +41,7 @@ class Number:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the printed number was made in the same way."""
+        """Whether the printed number has the same protocol."""
         return self.printed is not None and self.note != OTHERWISE
 
     @property
@@ -51,7 +51,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table, and sentences under it."""
+    """A table with the sentences under it."""
 
     title: str
     numbers: list[Number]
@@ -59,12 +59,12 @@ class Sheet:
     substitutions: list[str] = field(default_factory=list)
 
 
-def numbers(preset: Preset, measured: Sequence[Measured]) -> list[Number]:
-    """Beside each of our numbers the printed one, if the data are the paper's own."""
+def numbers(preset: Preset, measured: Sequence[MeasuredCell]) -> list[Number]:
+    """Return our numbers, each with the printed one if the data are the paper's own."""
     found = []
     for each in measured:
         printed = published.look_up(preset.table, each.row, each.column)
-        beside = published.NOTHING if each.stands_in else printed
+        beside = published.Printed() if each.stands_in else printed
         for measure, values in each.values.items():
             known = [value for value in values if value is not None]
             found.append(
@@ -93,7 +93,7 @@ def _note(preset: Preset, row: str, printed: published.Printed) -> str:
 
 
 def orders(found: Sequence[Number]) -> list[str]:
-    """For each column the methods from best to worst, the paper's order, and the pairs that changed places."""
+    """Return for each column the methods from best to worst, the paper's order, and how far they agree."""
     sentences = []
     measure = found[0].measure if found else ""
     for column in dict.fromkeys(each.column for each in found):
@@ -105,27 +105,35 @@ def orders(found: Sequence[Number]) -> list[str]:
         sentences.append(f"{column}, ours from best to worst: {_in_order(height)}")
         known = [row for row in ranked if ranked[row].is_comparable]
         printed = {row: sign * (ranked[row].printed or 0.0) for row in known}
-        theirs = sorted(known, key=printed.__getitem__)
-        if len(theirs) > 1:
-            pairs = [(a, b) for a, b in combinations(theirs, 2) if ranked[a].printed != ranked[b].printed]
+        reference = sorted(known, key=printed.__getitem__)
+        if len(reference) > 1:
+            pairs = [(a, b) for a, b in combinations(reference, 2) if ranked[a].printed != ranked[b].printed]
             turned = [f"{b} over {a}" for a, b in pairs if height[b] < height[a]]
-            last = f"of {len(pairs)} pairs {len(turned)} are turned round"
-            last += f": {', '.join(turned)}" if turned else ""
-            sentences.append(f"{column}, as printed: {_in_order(printed)}; {last}")
+            sentences.append(f"{column}, as printed: {_in_order(printed)}; {_agreement(len(pairs), turned)}")
     return sentences
 
 
+def _agreement(pairs: int, reversed_pairs: Sequence[str]) -> str:
+    """Say how many pairwise rankings are the paper's, and name the others."""
+    if not reversed_pairs:
+        return (
+            f"all {pairs} pairwise rankings agree with the paper" if pairs > 1 else "the ranking agrees with the paper"
+        )
+    agree = pairs - len(reversed_pairs)
+    return f"{agree} of {pairs} pairwise rankings agree with the paper; reversed: {', '.join(reversed_pairs)}"
+
+
 def _in_order(height: Mapping[str, float]) -> str:
-    """Rows from the lowest to the highest; equals are joined."""
+    """List rows from the lowest to the highest; equals are joined."""
     ranked = groupby(sorted(height, key=height.__getitem__), height.__getitem__)
     return ", ".join(" = ".join(rows) for _, rows in ranked)
 
 
 def substitutions(cells: Sequence[Cell]) -> list[str]:
-    """Every setting in which the runs differ from the paper's scale, with the rows it holds for."""
+    """Return every setting in which the runs differ from the paper's scale, with its rows."""
     rows: dict[str, list[str]] = {}
     for cell in cells:
-        for change in [*_changes(cell), *(_changes(cell.start, "model begun with: ") if cell.start else ())]:
+        for change in [*_changes(cell), *(_changes(cell.start, "start model: ") if cell.start else ())]:
             rows.setdefault(change, []).append(cell.row)
     everywhere = {cell.row for cell in cells}
     return [
@@ -162,9 +170,9 @@ def _shown(value: object) -> str:
 
 
 def cells(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
-    """The heading and the cells: a line for each method and column, a group of cells for each measure.
+    """Return heading and cells: a line for each method and column, a group of cells for each measure.
 
-    One measure of many columns is shown as it is printed; printed numbers and differences stand below ours.
+    One measure of many columns is shown as in the paper; printed numbers and differences stand below ours.
     """
     columns = list(dict.fromkeys(each.column for each in sheet.numbers))
     measures = list(dict.fromkeys(each.measure for each in sheet.numbers))
@@ -204,7 +212,7 @@ def _matrix(found: Sequence[Number], columns: Sequence[str]) -> tuple[list[str],
 
 
 def _ours(each: Number) -> str:
-    """With the seeds that it is a mean of where others have no number, such as a speed-up that was not reached."""
+    """Return our number; with the count of its seeds if others have none, such as a speed-up never reached."""
     shown = _number(each.ours, each.std, _digits(each))
     return f"{shown} ({each.seeds} of {each.runs})" if 0 < each.seeds < each.runs else shown
 
@@ -224,7 +232,7 @@ def _signed(value: float | None, digits: int = 2) -> str:
 
 
 def markdown(sheet: Sheet) -> str:
-    """The table, the sentences, and the substitutions."""
+    """Return table, sentences and substitutions as Markdown."""
     parts = [f"# {sheet.title}\n"]
     if sheet.numbers:
         parts.append(tables.markdown(*cells(sheet)))
@@ -235,7 +243,7 @@ def markdown(sheet: Sheet) -> str:
 
 
 def comma_separated(sheet: Sheet) -> str:
-    """A line for each number, for programs."""
+    """Return a line for each number, for programs."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(

@@ -1,4 +1,4 @@
-"""How long it would take: the time of one step of a network, measured, times the steps that are to be made."""
+"""Estimate how long runs take: the measured time of one training step times the number of steps."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ import torch
 import torch.nn.functional as F
 from joblib import cpu_count
 
-from fedskew.config import RunConfig
+from fedskew.config.schema import RunConfig
+from fedskew.core import atomic_io
+from fedskew.core.types import Spec
 from fedskew.data import cache
 from fedskew.methods import registry
 from fedskew.models import registry as networks
 from fedskew.reproduce import facts
-from fedskew.types import Spec
-from fedskew.work.site import one_thread
+from fedskew.runtime.context import one_thread
 
-#: Seconds of forward and backward on one core of an idle AMD EPYC, rounded up for the optimiser's step, by network,
+#: Seconds of forward and backward on one core of an idle AMD EPYC, rounded up for the optimizer's step, by network,
 #: batch and shape: taken until this machine is measured.
 STORED: dict[str, float] = {
     "cnn2 16 3x32x32": 0.022,
@@ -45,6 +46,7 @@ STORED: dict[str, float] = {
     "resnet8 16 3x28x28": 0.017,
     "resnet8 50 3x32x32": 0.06,
     "resnet8 64 3x32x32": 0.096,
+    "simple-cnn 64 3x32x32": 0.008,
 }
 #: Forward and backward passes of a step, in those of FedAvg, of which the forward pass is a third.
 PASSES = {
@@ -56,7 +58,7 @@ PASSES = {
 
 @dataclass
 class Clock:
-    """Step times of this machine, kept in a file; `measure` says whether to measure what is not known."""
+    """Store this machine's step times in a file; with `measure`, unknown ones are measured."""
 
     path: Path = field(default_factory=lambda: cache.folder() / "step-times.json")
     measure: bool = False
@@ -68,13 +70,13 @@ class Clock:
             self._known = {}
 
     def step(self, config: RunConfig) -> tuple[float, bool] | None:
-        """Seconds of one step on one core, and whether that was measured here; None where nothing is known."""
+        """Return the seconds of a step on one core, and whether they were measured here; None if unknown."""
         name = key(config)
         if name not in self._known and self.measure:
             self._known[name] = measured(config)
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self.path.write_text(json.dumps(self._known, indent=1))
+                atomic_io.write(self.path, json.dumps(self._known, indent=1), shared=True)
             except OSError:
                 pass  # it will be measured again
         if name in self._known:
@@ -83,37 +85,37 @@ class Clock:
 
 
 def key(config: RunConfig) -> str:
-    """Network, batch and shape."""
-    return f"{config.model.name} {config.local.batch} {'x'.join(map(str, facts.of(config).shape))}"
+    """Return the key of a step time: network, batch and shape."""
+    return f"{config.model.name} {config.local.batch_size} {'x'.join(map(str, facts.of(config).shape))}"
 
 
 def measured(config: RunConfig, repeats: int = 3) -> float:
-    """Seconds of a step on one core, the median of some."""
+    """Measure the seconds of a step on one core, as a median."""
     known = facts.of(config)
-    classes, batch = len(known.classes), config.local.batch
+    classes, batch = len(known.classes), config.local.batch_size
     with one_thread():
         net = networks.build(Spec(config.model.name, {}), classes, known.shape, seed=0)
         x = torch.zeros(batch, *known.shape, dtype=torch.int64 if len(known.shape) == 1 else torch.float32)
-        optimiser, taken = torch.optim.SGD(net.parameters(), 1e-9, momentum=0.9, fused=True), []
+        optimizer, taken = torch.optim.SGD(net.parameters(), 1e-9, momentum=0.9, fused=True), []
         for _ in range(repeats + 1):
             began = time.perf_counter()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             F.cross_entropy(net(x), torch.zeros(batch, dtype=torch.int64)).backward()
-            optimiser.step()
+            optimizer.step()
             taken.append(time.perf_counter() - began)
     return median(taken[1:])  # the first one also allocates
 
 
 def steps(config: RunConfig, client: int | None = None) -> float:
-    """Steps of FedAvg that a run costs: training with the method's passes, and a forward pass over the test data.
+    """Count a run's cost in steps of FedAvg: training with the method's passes, and a forward pass over the test data.
 
     Stages beside the counted rounds and annotators are among them. With `client`, only that one is there.
     """
     known, local = facts.of(config), config.local
     clients = config.partition.clients if client is None else 1
-    asked = config.per_round or clients
+    asked = config.clients_per_round or clients
     samples = known.train if client is None else int(facts.counts(config)[client].sum())
-    everybody = local.epochs * (samples / local.batch + clients / 2)
+    everybody = local.epochs * (samples / local.batch_size + clients / 2)
     a_round = everybody * asked / clients
     training, left, beside = 0.0, config.rounds, 0
     for stage in registry.build(config.method).stages:
@@ -125,24 +127,24 @@ def steps(config: RunConfig, client: int | None = None) -> float:
             training += rounds * min(a_round, asked * (stage.effort.steps or inf))
             left -= rounds
     factor = max(PASSES.get(name, 1.0) for name in re.findall(r"[a-z][a-z-]*", config.method))
-    scored = known.test / local.batch / 3 * (1 + asked * config.evaluate.clients)
+    scored = known.test / local.batch_size / 3 * (1 + asked * config.evaluate.clients)
     return factor * training + (config.rounds + beside) * scored / config.evaluate.every + _annotating(config)
 
 
 def _annotating(config: RunConfig) -> float:
-    """Steps of the annotators that noise is made with: in each epoch they learn from their samples and judge them."""
+    """Count the annotators' steps: in each epoch they train on their samples and predict them."""
     noise, clients = config.noise, config.partition.clients
     if noise.kind not in ("h_idn", "idn") or noise.soft_labels is not None:
         return 0.0
     of_all = noise.kind == "idn" or noise.annotator.share == "global"
     share = 1.0 if of_all or noise.rho is None else noise.rho
     learned = max(noise.annotator.crossfit - 1, 1)
-    samples = facts.of(config).train / config.local.batch
+    samples = facts.of(config).train / config.local.batch_size
     return noise.annotator.epochs * share * ((learned + 1 / 3) * samples + clients / 2)
 
 
 def seconds(runs: Iterable[tuple[RunConfig, int | None]], clock: Clock) -> tuple[float, bool] | None:
-    """Of runs, some of a single client, on all cores; whether all steps were measured here; None if one is unknown."""
+    """Estimate the seconds of runs on all cores, and whether all steps were measured here; None if one is unknown."""
     total, here = 0.0, True
     for config, client in runs:
         found = clock.step(config)

@@ -1,4 +1,4 @@
-"""The picture of a table or figure, out of its runs."""
+"""Draw a table or figure from its runs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from fedskew import record
-from fedskew.data.partition import participants_fedntd
-from fedskew.report import figures, pictures
+from fedskew.data.partitions.partition import participants_fedntd
+from fedskew.record import reader
+from fedskew.record.schema import EndLine, RoundLine
+from fedskew.report.plots import curves, figures, partition
 from fedskew.reproduce import facts
-from fedskew.reproduce.catalogue import Preset
-from fedskew.reproduce.measure import Measured, Ran
+from fedskew.reproduce.comparison_table import Number
+from fedskew.reproduce.measure import CellRuns, MeasuredCell
+from fedskew.reproduce.presets import Preset
 from fedskew.reproduce.schema import Scale, Shows
-from fedskew.reproduce.sheet import Number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: what a key of the configuration is in the papers
 _CALLED = {
-    "per_round": "clients in each round",
+    "clients_per_round": "clients in each round",
     "local.epochs": "local epochs E",
     "partition.clients": "clients N",
     "method.lam": "weight λ of the distillation",
@@ -31,68 +32,78 @@ _CALLED = {
 
 
 def partitions(preset: Preset, scale: Scale) -> dict[str, Figure]:
-    """A picture for each task."""
-    return {task: pictures.partition(facts.counts(preset.config(scale, task)).tolist()) for task in preset.tasks}
+    """Draw the partition of each task."""
+    return {task: partition.partition(facts.counts(preset.config(scale, task)).tolist()) for task in preset.tasks}
 
 
-def draw(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure | None:
-    """None where there is nothing to see."""
+def draw(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure | None:
+    """Draw a preset's figure; return None if there is nothing to draw."""
     drawer = _DRAWERS.get(preset.shows)
     return drawer(preset, ran, measured, numbers) if drawer is not None and measured else None
 
 
-_Drawer = Callable[[Preset, Sequence[Ran], Sequence[Measured], Sequence[Number]], "Figure"]
+_Drawer = Callable[[Preset, Sequence[CellRuns], Sequence[MeasuredCell], Sequence[Number]], "Figure"]
 
 
-def _curves(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
-    """A panel for each task, or for each value of a sweep, and then one more with the best accuracy over the values."""
+def _curves(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
+    """Draw a panel for each task or swept value; a sweep has one more, with the best accuracy over the values."""
     del numbers
     if preset.sweep is None:
-        return pictures.curves(_panels(preset, ran, lambda each: each.runs))
-    figure = pictures.curves(_panels(preset, ran, lambda each: each.runs), spare=1)
+        return curves.curves(_panels(preset, ran, lambda each: each.runs))
+    figure = curves.curves(_panels(preset, ran, lambda each: each.runs), spare=1)
     figures.draw_lines(figure.axes[-1], _best(preset, measured), _CALLED[preset.sweep.key], "best accuracy, %")
     return figure
 
 
 def _panels(
-    preset: Preset, ran: Sequence[Ran], runs_of: Callable[[Ran], list[record.Run]]
-) -> dict[str, dict[str, list[record.Run]]]:
-    panels: dict[str, dict[str, list[record.Run]]] = {}
+    preset: Preset, ran: Sequence[CellRuns], runs_of: Callable[[CellRuns], list[reader.RunRecord]]
+) -> dict[str, dict[str, list[reader.RunRecord]]]:
+    panels: dict[str, dict[str, list[reader.RunRecord]]] = {}
     for each in ran:
         panels.setdefault(_title(preset, each), {})[each.cell.row] = runs_of(each)
     return panels
 
 
-def _title(preset: Preset, ran: Ran) -> str:
-    """Of a panel: its task, and the data that stand in for the task's own; or the value of a sweep."""
+def _title(preset: Preset, ran: CellRuns) -> str:
+    """Return a panel's title: its task and the data used in place of the task's, or the swept value."""
     cell = ran.cell
     if preset.sweep is None:
         return f"{cell.column}, on {ran.runs[0].header['data']['name']}" if cell.stands_in else cell.column
-    if preset.sweep.key == "per_round":
+    if preset.sweep.key == "clients_per_round":
         clients = cell.config.partition.clients
-        return f"R = {(cell.config.per_round or clients) / clients:g}"
+        return f"R = {(cell.config.clients_per_round or clients) / clients:g}"
     return f"{_CALLED[preset.sweep.key]} = {cell.column}"
 
 
-def _balanced(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
-    """The counted rounds only: FedCorr's first stage is not among them."""
+def _balanced(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
+    """Draw balanced accuracy over counted rounds; FedCorr's first stage is not counted."""
     del measured, numbers
     panels = _panels(preset, ran, lambda each: [_balanced_only(run) for run in each.runs])
-    return pictures.curves(panels, "balanced accuracy of the global model, %")
+    return curves.curves(panels, "balanced accuracy of the global model, %")
 
 
-def _balanced_only(run: record.Run) -> record.Run:
+def _balanced_only(run: reader.RunRecord) -> reader.RunRecord:
     shown = [line["balanced_accuracy"] for line in run.rounds if line["counted"] and "balanced_accuracy" in line]
-    return record.Run(run.header, [{"round": index, "accuracy": share} for index, share in enumerate(shown)])
+    return reader.RunRecord(
+        run.header, [RoundLine(round=number, accuracy=share) for number, share in enumerate(shown, 1)]
+    )
 
 
-def _sweep(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
+def _sweep(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
     del ran, numbers
     across = "setting" if preset.sweep is None else _CALLED[preset.sweep.key]
     return figures.lines(_best(preset, measured), across, "best accuracy, %")
 
 
-def _best(preset: Preset, measured: Sequence[Measured]) -> dict[str, dict[str, float]]:
+def _best(preset: Preset, measured: Sequence[MeasuredCell]) -> dict[str, dict[str, float]]:
     """The best accuracy of each method over the values of a sweep, on each task if there are several, else over tasks.
 
     Means over seeds.
@@ -107,20 +118,26 @@ def _best(preset: Preset, measured: Sequence[Measured]) -> dict[str, dict[str, f
     return lines
 
 
-def _warmups(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
+def _warmups(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
     del preset, ran, measured
     shown = {name: _by_row(numbers, name) for name in ("recall", "precision", "match")}
     named = {name: next(iter(each.values()), {}) for name, each in shown.items()}
     return figures.lines(named, "rounds of warm-up", "detection, %")
 
 
-def _drift(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
+def _drift(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
     del preset, ran, measured
     return figures.bars({n.row: n.ours for n in numbers if n.ours is not None}, "drift diversity")
 
 
-def _classwise(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
-    """Groups of classes are those of the client's data; an even split has none."""
+def _classwise(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
+    """Group the classes by the client's data; an even split has no groups."""
     del measured, numbers
     several = len(preset.tasks) > 1
     named = {f"{each.cell.row}, {_title(preset, each)}" if several else each.cell.row: each for each in ran}
@@ -130,20 +147,28 @@ def _classwise(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured],
     return figures.recalls(_recall(ran[0].starts[0]), after, counts)
 
 
-def _aggregation(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
+def _aggregation(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
     del preset, ran, measured
     shown = _by_row(numbers, "recall")
     lines = {row: {c.removeprefix("class-"): v for c, v in each.items() if c != "mean"} for row, each in shown.items()}
     return figures.lines(lines, "class", "recall, %")
 
 
-def _confusion(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
+def _confusion(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
     del measured, numbers
-    return figures.confusion((ran[0].runs[0].end or {})["confusion"], f"{ran[0].cell.row}, client {preset.client}")
+    return figures.confusion(
+        (ran[0].runs[0].end or EndLine())["confusion"], f"{ran[0].cell.row}, client {preset.client}"
+    )
 
 
-def _histograms(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured], numbers: Sequence[Number]) -> Figure:
-    """Labels of the participants' samples, and below them what each method's model predicts on the test data."""
+def _histograms(
+    preset: Preset, ran: Sequence[CellRuns], measured: Sequence[MeasuredCell], numbers: Sequence[Number]
+) -> Figure:
+    """Draw the labels of the participants' samples, and below them each model's predictions on the test data."""
     del measured, numbers
     first = ran[0].runs[0]
     panels: dict[str, Sequence[Sequence[float]]] = {"labels of the participants": _labels(first, preset.first_rounds)}
@@ -153,18 +178,18 @@ def _histograms(preset: Preset, ran: Sequence[Ran], measured: Sequence[Measured]
     return figures.histograms(panels)
 
 
-def _labels(run: record.Run, first_rounds: int | None) -> list[list[int]]:
-    """Of each round, how many samples of each class its participants hold; they are those of FedNTD's own stream."""
+def _labels(run: reader.RunRecord, first_rounds: int | None) -> list[list[int]]:
+    """Count the samples of each class that a round's participants hold; FedNTD's random stream picks them."""
     config, counts = run.header["config"], run.header["counts"]
     clients = config["partition"]["clients"]
     rows = []
     for line in run.rounds[:first_rounds]:
-        asked = participants_fedntd(clients, config["per_round"] or clients, line["round"])
+        asked = participants_fedntd(clients, config["clients_per_round"] or clients, line["round"] - 1)
         rows.append([sum(column) for column in zip(*(counts[client] for client in asked), strict=True)])
     return rows
 
 
-def _recall(run: record.Run) -> list[float]:
+def _recall(run: reader.RunRecord) -> list[float]:
     last = next(line["recall"] for line in reversed(run.rounds) if line.get("recall"))
     return [0.0 if share != share else 100 * share for share in last]
 

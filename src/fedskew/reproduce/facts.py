@@ -1,4 +1,4 @@
-"""What is known of data sets without having them: enough to count steps, and to draw partitions exactly."""
+"""Describe data sets without loading them: enough to count steps and to draw exact partitions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedskew import experiment
-from fedskew.config import RunConfig
+from fedskew.config.schema import RunConfig
 from fedskew.data import sources
+from fedskew.experiment import run as experiment
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Training samples of each class, test samples, and the shape of a sample."""
+    """Hold the training samples of each class, the test samples, and the shape of a sample."""
 
     classes: tuple[int, ...]
     test: int
@@ -53,7 +53,7 @@ PARTS = {
 
 
 def of(config: RunConfig) -> Facts:
-    """Of the data that a run is made on, as far as its options say."""
+    """Return the facts of a run's data, as far as its options determine them."""
     options = config.data.options
     if config.data.name == "digits-domains":
         names = str(options.get("domains", ",".join(DOMAINS))).split(",")
@@ -64,10 +64,10 @@ def of(config: RunConfig) -> Facts:
 
 
 def counts(config: RunConfig) -> np.ndarray:
-    """Samples of each class, [clients, classes]: partitions look at how many there are of a class, not at which."""
-    held = of(config).classes
-    classes = np.arange(len(held))
-    labels = np.repeat(classes, held)
-    blank = sources.from_arrays(np.zeros((len(labels), 1)), labels, np.zeros((len(held), 1)), classes)
+    """Return the samples of each class, [clients, classes]; partitions depend only on the class sizes."""
+    owned = of(config).classes
+    classes = np.arange(len(owned))
+    labels = np.repeat(classes, owned)
+    blank = sources.from_arrays(np.zeros((len(labels), 1)), labels, np.zeros((len(owned), 1)), classes)
     made = experiment.shards_for(config, blank)
-    return np.stack([y.bincount(minlength=len(held)).numpy() for y in made.y.split(made.sizes().tolist())])
+    return np.stack([y.bincount(minlength=len(owned)).numpy() for y in made.y.split(made.sizes().tolist())])

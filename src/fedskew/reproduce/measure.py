@@ -1,4 +1,4 @@
-"""What a table or figure says, out of the records of its runs; shares are percentages."""
+"""Measure what a table or figure shows from the records of its runs; shares are percentages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from fedskew import experiment, record
-from fedskew.config import RunConfig
+from fedskew.config.schema import RunConfig
+from fedskew.core.types import Arrays
 from fedskew.data import sources
 from fedskew.detection.dossier import cells_from_json
 from fedskew.detection.quality import Indicator, averaged, fits
+from fedskew.experiment import run as experiment
 from fedskew.models import weights as trained
-from fedskew.report.detection import doors
-from fedskew.reproduce.catalogue import Cell, Preset
+from fedskew.record import reader, scores
+from fedskew.record.schema import EndLine
+from fedskew.report.detection import setups
+from fedskew.reproduce.presets import Cell, Preset
 from fedskew.reproduce.schema import Shows
-from fedskew.types import Arrays
 
 #: What each row of FedNoRo's table 3 looks at.
 TABLE3: dict[str, Indicator] = {
@@ -33,22 +35,22 @@ TABLE3: dict[str, Indicator] = {
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A cell with its runs, one for each seed; `starts` are the runs that they began with.
+class CellRuns:
+    """Hold a cell with its runs, one for each seed; `starts` are the runs whose models they started from.
 
     `fits` are the mixtures that a detection is judged by.
     """
 
     cell: Cell
-    runs: list[record.Run]
+    runs: list[reader.RunRecord]
     folders: list[Path]
-    starts: list[record.Run] = field(default_factory=list)
+    starts: list[reader.RunRecord] = field(default_factory=list)
     fits: int = 10_000
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One place of a table: for each measure a number per seed, None where there is none."""
+class MeasuredCell:
+    """Hold one cell's numbers: for each measure one per seed, None where there is none."""
 
     row: str
     column: str
@@ -56,20 +58,20 @@ class Measured:
     stands_in: bool = False
 
 
-def measured(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """All places of a preset's table."""
+def measured(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
+    """Return the numbers of all cells of a preset's table."""
     return _MEASURES[preset.shows](preset, ran)
 
 
-def _accuracy(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Best and last; the first round with FedAvg's best accuracy, and FedAvg's T over it, as FedLMD has it (D16)."""
+def _accuracy(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
+    """Measure best and last accuracy, and the speed-up: T over the first round with FedAvg's best accuracy (D16)."""
     del preset
     fedavg = {each.cell.column: each for each in ran if each.cell.row == "fedavg"}
     lines = []
     for each in ran:
         values = {
             "best": [_percent(_best(run)) for run in each.runs],
-            "last": [_percent(record.summary(run.rounds)["last"]) for run in each.runs],
+            "last": [_percent(scores.summary(run.rounds)["last"]) for run in each.runs],
         }
         if (plain := fedavg.get(each.cell.column)) is not None:
             targets = {run.header["config"]["seed"]: _best(run) for run in plain.runs}
@@ -80,42 +82,43 @@ def _accuracy(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     return lines
 
 
-def _reached(run: record.Run, target: float | None) -> int | None:
-    index = None if target is None else record.first_reaching(run.rounds, target)
-    return None if index is None else index + 1
+def _reached(run: reader.RunRecord, target: float | None) -> int | None:
+    return None if target is None else scores.first_reaching(run.rounds, target)
 
 
 def _speedup(reached: int | None, total: int, row: str) -> float | None:
-    """FedAvg's own is 1 by definition."""
+    """Return the speed-up; FedAvg's is 1 by definition."""
     return 1.0 if row == "fedavg" else None if reached is None else total / reached
 
 
-def _balanced(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+def _balanced(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
     del preset
     ends = {"best": "best_balanced", "last": "last_balanced"}
     return [
-        _line(each, {name: [_percent((run.end or {}).get(key)) for run in each.runs] for name, key in ends.items()})
+        _line(
+            each, {name: [_percent((run.end or EndLine()).get(key)) for run in each.runs] for name, key in ends.items()}
+        )
         for each in ran
     ]
 
 
-def _best_only(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+def _best_only(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
     del preset
     return [_line(each, {"best": [_percent(_best(run)) for run in each.runs]}) for each in ran]
 
 
-def _prefixes(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Rounds are shares of the run, so that shorter runs have prefixes too; columns are called as printed."""
+def _prefixes(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
+    """Measure the best accuracy of the first rounds, scaled down for shorter runs; columns keep their names."""
     lines = []
     for each in ran:
         for number in preset.prefixes:
             first = round(number * each.cell.config.rounds / each.cell.printed.rounds)
-            best = [_percent(record.summary(run.rounds[: max(first, 1)])["best"]) for run in each.runs]
+            best = [_percent(scores.summary(run.rounds[: max(first, 1)])["best"]) for run in each.runs]
             lines.append(_line(each, {"best": best}, f"{number}-{each.cell.column}"))
     return lines
 
 
-def _drift(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+def _drift(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
     del preset
     lines = []
     for each in ran:
@@ -124,8 +127,8 @@ def _drift(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     return lines
 
 
-def _classwise(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Recall by class: of the model that was sent, and of the client's after its work."""
+def _classwise(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
+    """Measure recall by class of the global model and of the client's model after local training."""
     several = len(preset.tasks) > 1
     lines = _by_class("global", ran[0], ran[0].starts)
     for each in ran:
@@ -134,12 +137,12 @@ def _classwise(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     return lines
 
 
-def _by_class(row: str, ran: Ran, runs: Sequence[record.Run]) -> list[Measured]:
+def _by_class(row: str, ran: CellRuns, runs: Sequence[reader.RunRecord]) -> list[MeasuredCell]:
     return _recalls(row, ran, [_recall(run) for run in runs])
 
 
-def _aggregation(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Recall by class: the mean over clients after local work, and of their average."""
+def _aggregation(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
+    """Measure recall by class: the mean over clients after local training, and that of their average."""
     del preset
     lines = []
     for each in ran:
@@ -149,26 +152,26 @@ def _aggregation(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
     return lines
 
 
-def _recalls(row: str, ran: Ran, recalls: Sequence[Sequence[float]]) -> list[Measured]:
-    """class-0, class-1, ..., and mean: a number per seed."""
+def _recalls(row: str, ran: CellRuns, recalls: Sequence[Sequence[float]]) -> list[MeasuredCell]:
+    """Return the columns class-0, class-1, ... and mean, with a number per seed."""
     named = {f"class-{c}": [_percent(recall[c]) for recall in recalls] for c in range(len(recalls[0]))}
     named["mean"] = [_percent(float(np.nanmean(recall))) for recall in recalls]
-    return [Measured(row, name, {"recall": values}, ran.cell.stands_in) for name, values in named.items()]
+    return [MeasuredCell(row, name, {"recall": values}, ran.cell.stands_in) for name, values in named.items()]
 
 
-def _confusion(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Samples of each class by what they were taken for."""
+def _confusion(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
+    """Count the samples of each class by predicted class."""
     del preset
     return [
-        Measured(f"class-{true}", f"as {guess}", {"samples": [float(number)]}, each.cell.stands_in)
+        MeasuredCell(f"class-{true}", f"as {guess}", {"samples": [float(number)]}, each.cell.stands_in)
         for each in ran[:1]
-        for true, numbers in enumerate((each.runs[0].end or {})["confusion"])
+        for true, numbers in enumerate((each.runs[0].end or EndLine())["confusion"])
         for guess, number in enumerate(numbers)
     ]
 
 
-def _domains(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Accuracy of the last model, the only one that is kept, on each domain's own test data, and their plain mean."""
+def _domains(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
+    """Measure the last model's accuracy on each domain's test data, and the unweighted mean."""
     del preset
     lines = []
     for each in ran:
@@ -179,7 +182,7 @@ def _domains(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
 
 
 def _domain_scores(cell: Cell, folder: Path) -> dict[str, float]:
-    from fedskew.work import evaluate
+    from fedskew.runtime import evaluate
 
     site, source, spec = experiment.prepare(cell.config)
     weights = trained.read(folder).tensors
@@ -192,7 +195,7 @@ def _domain_scores(cell: Cell, folder: Path) -> dict[str, float]:
 
 
 def _tests(cell: Cell, source: sources.Source) -> dict[str, Arrays]:
-    """The test data by domain, which stand one after the other."""
+    """Split the test data by domain; the domains lie one after the other."""
     if cell.config.data.name != "digits-domains":
         return {cell.config.data.name: source.test}
     names = list(dict.fromkeys(name.rpartition("-")[0] for name in source.site_names))
@@ -209,31 +212,31 @@ def _with_domain(cell: Cell, name: str) -> RunConfig:
     return cell.config.model_copy(update={"data": data})
 
 
-def _detection(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
+def _detection(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
     by_method = {each.cell.row: each for each in ran}
     lines = []
     for row, method in preset.rows.items():
         if method in by_method:
             each = by_method[method]
-            lines.append(Measured(row, each.cell.column, _qualities(each, TABLE3[row], -1), each.cell.stands_in))
+            lines.append(MeasuredCell(row, each.cell.column, _qualities(each, TABLE3[row], -1), each.cell.stands_in))
     return lines
 
 
-def _warmups(preset: Preset, ran: Sequence[Ran]) -> list[Measured]:
-    """Detection after 1, 2, ... rounds of warm-up."""
+def _warmups(preset: Preset, ran: Sequence[CellRuns]) -> list[MeasuredCell]:
+    """Measure the detection after 1, 2, ... rounds of warm-up."""
     del preset
     return [
-        _line(each, _qualities(each, "cells", door), str(opened["round"]))
+        _line(each, _qualities(each, "cells", setup_line), str(detected["round"] - 1))
         for each in ran
-        for door, opened in enumerate(doors(each.runs[0]))
+        for setup_line, detected in enumerate(setups(each.runs[0]))
     ]
 
 
-def _qualities(ran: Ran, indicator: Indicator, door: int) -> dict[str, list[float | None]]:
-    """Recall, precision and exact match, means over single fits."""
+def _qualities(ran: CellRuns, indicator: Indicator, setup_line: int) -> dict[str, list[float | None]]:
+    """Return recall, precision and exact match, averaged over single fits."""
     found = []
     for run in ran.runs:
-        verdict = doors(run)[door]["verdict"]
+        verdict = setups(run)[setup_line]["verdict"]
         scalars = {int(client): each for client, each in verdict["scalars"].items()}
         vote = fits(indicator, cells_from_json(verdict["cells"]), scalars, ran.fits)
         found.append(averaged(vote, run.header["noise"]["noisy"]))
@@ -244,23 +247,23 @@ def _qualities(ran: Ran, indicator: Indicator, door: int) -> dict[str, list[floa
     }
 
 
-def _line(ran: Ran, values: Mapping[str, list[float | None]], column: str | None = None) -> Measured:
-    return Measured(ran.cell.row, column or ran.cell.column, dict(values), ran.cell.stands_in)
+def _line(ran: CellRuns, values: Mapping[str, list[float | None]], column: str | None = None) -> MeasuredCell:
+    return MeasuredCell(ran.cell.row, column or ran.cell.column, dict(values), ran.cell.stands_in)
 
 
-def _recall(run: record.Run) -> list[float]:
+def _recall(run: reader.RunRecord) -> list[float]:
     return next(line["recall"] for line in reversed(run.rounds) if line.get("recall"))
 
 
-def _best(run: record.Run) -> float | None:
-    return record.summary(run.rounds)["best"]
+def _best(run: reader.RunRecord) -> float | None:
+    return scores.summary(run.rounds)["best"]
 
 
 def _percent(share: float | None) -> float | None:
     return None if share is None or share != share else 100 * share
 
 
-_MEASURES: dict[Shows, Callable[[Preset, Sequence[Ran]], list[Measured]]] = {
+_MEASURES: dict[Shows, Callable[[Preset, Sequence[CellRuns]], list[MeasuredCell]]] = {
     "accuracy": _accuracy,
     "balanced": _balanced,
     "curves": _accuracy,

@@ -1,4 +1,4 @@
-"""Every identifier, and the runs that each of them needs at each scale."""
+"""Define every identifier, and the runs that it needs at each scale."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedskew import config as configuration
-from fedskew.config import RunConfig
-from fedskew.errors import UserError, nearest
+from fedskew.config.schema import RunConfig
+from fedskew.core.errors import UserError, did_you_mean
 from fedskew.methods import registry
 from fedskew.reproduce import facts
-from fedskew.reproduce.schema import STILL, Asked, File, Hyper, Scale, Settings, Shows, Start, Sweep
+from fedskew.reproduce.schema import STILL, Hyper, PresetFile, RequestedRun, Scale, Settings, Shows, Start, Sweep
 
-FILES = ("fedlmd", "fedvls", "fednoro")
+FILES = ("fedlmd", "fedvls", "fednoro", "niid-bench", "fnbench")
 #: What naming another data set, partition, network or noise takes away from the last one.
 _FORGOTTEN = {
     "data": ("options",),
@@ -33,7 +33,7 @@ _OF_THE_RUN = {"rounds": "", "epochs": "local", "weight_decay": "local"}
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One run of a table. `row` and `column` are its place there; `start` is the run whose model it begins with.
+    """Describe one run of a table, at `row` and `column`; `start` is the run whose model it starts from.
 
     With `client`, only that client's data are there, and the run's model is that client's.
     """
@@ -48,22 +48,22 @@ class Cell:
 
     @property
     def stands_in(self) -> bool:
-        """Whether the data are others than the paper's, or not all of them."""
-        ours, theirs = self.config, self.printed
-        return ours.data.name != theirs.data.name or facts.of(ours) != facts.of(theirs)
+        """Return whether the data differ from the paper's, or are a part of them."""
+        ours, reference = self.config, self.printed
+        return ours.data.name != reference.data.name or facts.of(ours) != facts.of(reference)
 
     def seeded(self, number: int) -> Cell:
-        """The same with another seed; what it starts from has that seed too."""
+        """Return the cell with another seed, which its starting run gets too."""
         config = self.config.model_copy(update={"seed": self.config.seed + number})
         return replace(self, config=config, start=self.start and self.start.seeded(number))
 
 
 @dataclass(frozen=True)
 class Preset:
-    """One table, one figure, or one setting of either."""
+    """Describe one table, one figure, or one setting of either."""
 
     id: str
-    file: File
+    file: PresetFile
     shows: Shows
     tasks: tuple[str, ...]
     methods: tuple[str, ...]
@@ -81,7 +81,7 @@ class Preset:
 
     @property
     def table(self) -> str:
-        """The printed table that this belongs to: ``fedlmd/table3``."""
+        """Return the printed table that this belongs to: ``fedlmd/table3``."""
         return "/".join(self.id.split("/")[:2])
 
     @property
@@ -90,7 +90,7 @@ class Preset:
 
     @property
     def protocol(self) -> str:
-        """In a line."""
+        """Describe the preset in one line."""
         if self.shows in STILL:
             return "no training: " + (", ".join(self.tasks) if self.shows in ("partition", "counts") else "data only")
         own = [f"{task} stands in for {other}" for task, other in self.stand_ins.items()]
@@ -100,17 +100,17 @@ class Preset:
         return f"{', '.join(own or self.tasks)}; {given[-1] if given else self.file.base.protocol}"
 
     def is_comparable(self, row: str) -> bool:
-        """Whether the paper ran this row as the others."""
+        """Return whether the paper ran this row like the others."""
         return row not in self.file.methods or self.file.methods[row].comparable
 
     @property
     def stand_ins(self) -> dict[str, str]:
-        """Tasks of our own, and those of the paper in whose place they stand."""
+        """Return our own tasks, and the paper's tasks that they replace."""
         known = self.file.tasks
         return {task: other for task in self.tasks if (other := known[task].stands_for) is not None}
 
     def deviations(self, methods: Sequence[str] = ()) -> list[str]:
-        """Where the scale of the paper is not what the paper did, with the entries of the ledger that methods cite."""
+        """List where the paper's scale differs from the paper, with the ledger entries that methods cite."""
         named = methods or self.methods
         lines = [
             d for task in self.tasks for each in _lineage(self.file, task) for d in self.file.tasks[each].deviations
@@ -119,11 +119,11 @@ class Preset:
         cited = {method: self.file.methods[method].ledger for method in named}
         if any(cited.values()):
             entries = (f"{method} {' '.join(each)}" for method, each in cited.items() if each)
-            lines.append(f"Readings where paper and code differ are in docs/ledger.md: {', '.join(entries)}.")
+            lines.append(f"Readings where paper and code differ are in docs/reference/ledger.md: {', '.join(entries)}.")
         return [] if self.shows in STILL else list(dict.fromkeys([*self.file.base.deviations, *lines]))
 
     def assumed(self, scale: Scale, methods: Sequence[str] = ()) -> list[str]:
-        """Methods with the hyper-parameters that neither paper nor code gives; a swept one is no assumption."""
+        """Return the hyper-parameters that neither paper nor code gives, by method; a swept one is no assumption."""
         swept = "" if self.sweep is None else self.sweep.key.removeprefix("method.")
         found: dict[str, None] = {}
         for method in methods or self.methods:
@@ -136,10 +136,10 @@ class Preset:
         return list(found)
 
     def cells(self, scale: Scale, methods: Sequence[str] = ()) -> list[Cell]:
-        """The runs; with `methods`, of these rows only."""
+        """Return the runs; with `methods`, only those of these rows."""
         for name in methods:
             if name not in self.methods:
-                raise UserError(f"'{self.id}' has no method '{name}'{nearest(name, self.methods)}")
+                raise UserError(f"'{self.id}' has no method '{name}'{did_you_mean(name, self.methods)}")
         if self.shows in STILL:
             return []
         # that model is the same in all tables: what a preset sets is set for its own runs
@@ -158,7 +158,7 @@ class Preset:
         ]
 
     def config(self, scale: Scale, task: str, method: str = "fedavg", value: Any = None) -> RunConfig:
-        """The configuration of one run."""
+        """Return the configuration of one run."""
         if self.sweep is not None and value is not None and f"{value:g}" in self.sweep.same:
             return self.config(scale, task, self.sweep.same[f"{value:g}"])
         base, lineage = self.file.base, [self.file.tasks[name] for name in _lineage(self.file, task)]
@@ -175,13 +175,13 @@ class Preset:
             section, _, name = self.sweep.key.rpartition(".")
             (arguments if section == "method" else _section(values, section))[name] = value
         hyper = self.file.methods[method]
-        if not hyper.score_clients:
+        if not hyper.evaluate_clients:
             _section(values, "evaluate")["clients"] = False
         values["method"] = expression(method, hyper, arguments)
         return configuration.from_dict(values, f"preset '{self.id}' at scale '{scale}'")
 
     def arguments(self, scale: Scale, task: str, method: str) -> Settings:
-        """The hyper-parameters of a method on a task: its own, or those of the nearest task it is like that has some.
+        """Return the hyper-parameters of a method on a task: its own, or those of the nearest similar task.
 
         Of several fitting names the longest counts.
         """
@@ -204,7 +204,7 @@ class Preset:
 
 
 def expression(name: str, hyper: Hyper, arguments: Mapping[str, Any]) -> str:
-    """The method in the registry's own words."""
+    """Return the method as the registry writes it."""
     if hyper.is_ is None:
         wanted = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
     else:
@@ -219,13 +219,13 @@ def _canonical(method: str) -> str:
 
 @cache
 def presets() -> dict[str, Preset]:
-    """All identifiers in the papers' order."""
+    """Return all identifiers in the papers' order."""
     found = [each for name in FILES for each in _expanded(read(name))]
     return {preset.id: preset for preset in found}
 
 
 def find(wanted: str) -> list[tuple[Preset, tuple[str, ...]]]:
-    """The presets of an identifier, another name of one, the beginning of several, or one with a row behind it."""
+    """Find presets by identifier, by another name, by a common beginning, or by one with a row appended."""
     known = presets()
     also = {other: preset for preset in known.values() for other in preset.also}
     if wanted in known or wanted in also:
@@ -239,38 +239,38 @@ def find(wanted: str) -> list[tuple[Preset, tuple[str, ...]]]:
         if method in preset.methods:
             return [(preset, (method,))]
         if preset.methods:
-            raise UserError(f"'{parent}' has no method '{row}'{nearest(row, [*preset.methods, *preset.rows])}")
+            raise UserError(f"'{parent}' has no method '{row}'{did_you_mean(row, [*preset.methods, *preset.rows])}")
     pieces = [name.split("/") for name in (*known, *also)]
     beginnings = {"/".join(each[:length]) for each in pieces for length in range(2, len(each) + 1)}
-    hint = nearest(wanted, beginnings, where="'fedskew reproduce --list' shows all of them")
+    hint = did_you_mean(wanted, beginnings, where="'fedskew reproduce --list' shows all of them")
     raise UserError(f"there is no table or figure '{wanted}'{hint}")
 
 
 @cache
-def read(name: str) -> File:
-    """A file of presets."""
+def read(name: str) -> PresetFile:
+    """Read a file of presets."""
     text = resources.files("fedskew.reproduce").joinpath("presets", f"{name}.toml").read_text(encoding="utf-8")
     try:
-        file = File.model_validate(tomllib.loads(text))
+        file = PresetFile.model_validate(tomllib.loads(text))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise UserError(f"presets '{name}': {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UserError(f"presets '{name}': {'.'.join(map(str, first['loc']))}: {first['msg']}. Correct it.") from None
     for asked in file.presets:
         same = asked.sweep.same.values() if asked.sweep else ()
         for method in [*asked.methods, *(m for each in asked.papers.values() for m in each), *same]:
             if method not in file.methods:
-                raise UserError(f"preset '{asked.id}' has method '{method}'{nearest(method, file.methods)}")
+                raise UserError(f"preset '{asked.id}' has method '{method}'{did_you_mean(method, file.methods)}")
         for task in asked.tasks:
             if task not in file.tasks:
-                raise UserError(f"preset '{asked.id}' has task '{task}'{nearest(task, file.tasks)}")
+                raise UserError(f"preset '{asked.id}' has task '{task}'{did_you_mean(task, file.tasks)}")
     for name, each in file.tasks.items():
         for other in (each.like, each.stands_for):
             if other is not None and other not in file.tasks:
-                raise UserError(f"task '{name}' names task '{other}'{nearest(other, file.tasks)}")
+                raise UserError(f"task '{name}' names task '{other}'{did_you_mean(other, file.tasks)}")
     return file
 
 
-def _expanded(file: File) -> Iterator[Preset]:
+def _expanded(file: PresetFile) -> Iterator[Preset]:
     for asked in file.presets:
         for paper, methods in asked.papers.items() or [("", asked.methods)]:
             figure = asked.figures.get(paper, "")
@@ -278,7 +278,9 @@ def _expanded(file: File) -> Iterator[Preset]:
                 yield _preset(file, asked, paper, figure, tasks, methods)
 
 
-def _preset(file: File, asked: Asked, paper: str, figure: str, tasks: Sequence[str], methods: Sequence[str]) -> Preset:
+def _preset(
+    file: PresetFile, asked: RequestedRun, paper: str, figure: str, tasks: Sequence[str], methods: Sequence[str]
+) -> Preset:
     named = asked.id.format(task=tasks[0] if tasks else "", paper=paper, figure=figure)
     return Preset(
         named,
@@ -301,20 +303,20 @@ def _preset(file: File, asked: Asked, paper: str, figure: str, tasks: Sequence[s
 
 
 def _one_round(cell: Cell, start: Cell, client: int | None) -> Cell:
-    """One local update of the model that another run ended with, and what it gave."""
-    once = {"rounds": 1, "per_round": None}
+    """Return a cell that makes one local update of the last model of another run."""
+    once = {"rounds": 1, "clients_per_round": None}
     config, printed = (each.model_copy(update=once) for each in (cell.config, cell.printed))
     return replace(cell, config=config, printed=printed, start=start, client=client)
 
 
-def _lineage(file: File, task: str) -> list[str]:
-    """The tasks that this one is like, the farthest first, and itself."""
+def _lineage(file: PresetFile, task: str) -> list[str]:
+    """Return the tasks that this one resembles, the farthest first, and itself."""
     like = file.tasks[task].like
     return [task] if like is None else [*_lineage(file, like), task]
 
 
 def _section(values: Settings, name: str) -> Settings:
-    """A section of a configuration; without a name, what is in none."""
+    """Return a section of a configuration; without a name, the top level."""
     section: Settings = values.setdefault(name, {}) if name else values
     return section
 

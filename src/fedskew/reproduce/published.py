@@ -1,4 +1,4 @@
-"""The papers' own numbers."""
+"""Look up the papers' printed numbers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from importlib import resources
 
 from pydantic import Field
 
-from fedskew.errors import UserError
-from fedskew.sections import Section
+from fedskew.config.section import Section
+from fedskew.core.errors import UserError
 
 DASH, FAILED, ILLEGIBLE = "-", "Failed", "?"
 
 
-class Table(Section):
-    """As printed: a row of cells for each method, the numbers of a cell joined by slashes."""
+class PublishedTable(Section):
+    """A printed table: a row of cells for each method, the numbers of a cell joined by slashes."""
 
     seed: str
     measures: list[str]
@@ -27,7 +27,7 @@ class Table(Section):
 
 @dataclass(frozen=True)
 class Printed:
-    """One cell. `values` are its numbers by measure; what is not a number is in `text`."""
+    """One printed cell: `values` has its numbers by measure, `text` what is not a number."""
 
     values: dict[str, float] = field(default_factory=dict)
     text: str = ""
@@ -35,27 +35,24 @@ class Printed:
     impossible: bool = False
 
 
-NOTHING = Printed()
-
-
 @cache
-def tables() -> dict[str, Table]:
-    """All tables by the id of their presets."""
+def tables() -> dict[str, PublishedTable]:
+    """Return all tables by the id of their presets."""
     text = resources.files("fedskew.reproduce").joinpath("published.toml").read_text(encoding="utf-8")
-    found = {name: Table.model_validate(values) for name, values in tomllib.loads(text).items()}
+    found = {name: PublishedTable.model_validate(values) for name, values in tomllib.loads(text).items()}
     for name, table in found.items():
         for row, cells in table.rows.items():
             if len(cells.split()) != len(table.columns):
                 there = f"{len(cells.split())} cells for {len(table.columns)} columns"
-                raise UserError(f"published table '{name}', row '{row}' has {there}; it should have one for each")
+                raise UserError(f"published table '{name}', row '{row}' has {there}. Write one for each.")
     return found
 
 
 def look_up(table: str, row: str, column: str) -> Printed:
-    """What is printed there; nothing where the paper has no such cell."""
+    """Return a printed cell; an empty one where the paper has none."""
     found = tables().get(table)
     if found is None or row not in found.rows or column not in found.columns:
-        return NOTHING
+        return Printed()
     cell = found.rows[row].split()[found.columns.index(column)]
     if found.measures == ["text"]:
         return Printed(text=cell)

@@ -1,4 +1,4 @@
-"""Running the cells of a table: those that are missing, one after another or side by side, each of them once."""
+"""Find the runs of a table's cells, and train the missing ones, one after another or in parallel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,81 +16,81 @@ from typing import Any
 from joblib import cpu_count
 from pydantic import ValidationError
 
-from fedskew import experiment, record, run_folder
-from fedskew.config import Partition, RunConfig
-from fedskew.errors import UserError
+from fedskew.config import keys
+from fedskew.config.partition import PartitionConfig
+from fedskew.config.schema import RunConfig
+from fedskew.core.errors import UserError
+from fedskew.core.types import Arrays
+from fedskew.experiment import run as experiment
+from fedskew.experiment.callbacks import Callback, Callbacks
+from fedskew.experiment.preparation.prepare import NO_INPUTS, RunInputs, prepare
 from fedskew.methods import registry
+from fedskew.record import reader, run_dir
 from fedskew.report.comparison import run_name
-from fedskew.reproduce.catalogue import Cell
-from fedskew.types import Arrays
-from fedskew.work import checkpoint
+from fedskew.reproduce import archive
+from fedskew.reproduce.presets import Cell
+from fedskew.runtime import checkpoint
 
 CELLS = "cells"
-#: Settings that change neither what is computed nor what this package reads of it.
-_ASIDE = {
-    "data": ("dir",),
-    "evaluate": ("clients", "target", "batch", "memorisation"),
-    "engine": ("name", "workers", "address", "device"),
-    "checkpoint": ("every", "keep"),
-}
-
-#: what to call after each round of a cell
-Tell = Callable[[Cell], experiment.Progress]
-#: what to call after each cell of those that run side by side, whose rounds are made elsewhere
-Done = Callable[[Cell], None]
 
 
 def identity(config: RunConfig) -> str:
-    """The same for two configurations if and only if their runs are the same."""
-    # without what is as usual, so that a setting added later leaves older runs what they are
+    """Return a text that two configurations share if and only if their runs are the same."""
+    # without defaults, so that a setting that is added later does not change it for older runs
     values = config.model_dump(exclude_defaults=True)
-    for section, keys in _ASIDE.items():
-        kept = {key: value for key, value in values.pop(section, {}).items() if key not in keys}
-        values |= {section: kept} if kept else {}
-    if config.per_round == config.partition.clients:
-        values.pop("per_round")  # everybody, as without it
+    for key in keys.where(changes_result=False):
+        section, _, name = key.partition(".")
+        if name in values.get(section, {}):
+            del values[section][name]
+            values = {each: value for each, value in values.items() if value != {}}
+    if config.clients_per_round == config.partition.clients:
+        values.pop("clients_per_round")  # everybody, as without it
     return json.dumps(values, sort_keys=True)
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """Where runs are kept: new ones under `out`; older ones are also looked for in the folders of `records`."""
+class RunCache:
+    """Find runs under `out`, where new ones go, and in the folders of `records`."""
 
     out: Path
     records: tuple[Path, ...] = ()
 
     def place(self, cell: Cell) -> Path:
-        """The folder of a cell's run."""
-        told = "" if cell.start is None else f"|{identity(cell.start.config)}|{cell.client}"
-        # a run whose clients were not scored is not one whose were
-        told += "|clients" * cell.config.evaluate.clients
-        digest = hashlib.sha256((identity(cell.config) + told).encode()).hexdigest()[:12]
+        """Return the folder that a cell's run has under `out`."""
+        suffix = "" if cell.start is None else f"|{identity(cell.start.config)}|{cell.client}"
+        # a run with scores of client models is another than one without
+        suffix += "|clients" * cell.config.evaluate.clients
+        digest = hashlib.sha256((identity(cell.config) + suffix).encode()).hexdigest()[:12]
         return self.out / CELLS / f"{run_name(cell.config.method, cell.config.seed)}-{digest}"
 
     def finished(self, cells: Iterable[Cell], weights: bool = False) -> dict[Path, Path]:
-        """Where finished runs are, by the place of their cell; with `weights`, only those that left some."""
+        """Return the folders of finished runs by the place of their cell; with `weights`, only those with a model."""
         found = {}
         for cell in cells:
             here = self.place(cell)
-            own = (folder for folder in (here, self.place(_scored(cell))) if _is_of(folder, cell.config.rounds))
-            there = next(own, None) or self._elsewhere(cell, weights)
+            names = [here.name, self.place(_scored(cell)).name]
+            own = [self.out / CELLS / name for name in names]
+            recorded = [folder / CELLS / name for folder in self.folders for name in names]
+            recorded = [folder for folder in recorded if not weights or _has_weights(folder)]
+            there = next((folder for folder in own + recorded if _is_of(folder, cell.config.rounds)), None)
+            there = there or self._elsewhere(cell, weights)
             if there is not None:
                 found[here] = there
         return found
 
     def _elsewhere(self, cell: Cell, weights: bool) -> Path | None:
-        """The finished run of a cell among the records."""
+        """Return the finished run of a cell among the records."""
         if cell.start is not None:
-            # no record says what model its run began with, but the name of its folder does
-            return self._named.get(self.place(cell).name)
-        told, scores = identity(cell.config), cell.config.evaluate.clients
-        kept = (self._older.get((told, scored)) for scored in (True, scores))
-        return next((folder for folder in kept if folder and (not weights or _has_weights(folder))), None)
+            # a record does not say which model its run started from; the name of its folder does
+            return self._by_name.get(self.place(cell).name)
+        same, scores = identity(cell.config), cell.config.evaluate.clients
+        recorded = (self._by_identity.get((same, scored)) for scored in (True, scores))
+        return next((folder for folder in recorded if folder and (not weights or _has_weights(folder))), None)
 
-    def begun(self, cell: Cell) -> Path | None:
-        """Where a run is that becomes this cell's by going on: its rounds are fewer, or have not all been made."""
+    def unfinished(self, cell: Cell) -> Path | None:
+        """Return the folder of the longest run that becomes this cell's when it is resumed."""
         wanted, longest, found = cell.config, 0, None
-        for folder, config in self._kept.items():
+        for folder, config in self._configs.items():
             as_long = config.model_copy(update={"rounds": wanted.rounds})
             if (
                 cell.start is None
@@ -105,30 +105,38 @@ class Shelf:
         return found
 
     @cached_property
-    def _older(self) -> dict[tuple[str, bool], Path]:
-        """Finished runs by what they are, and by whether client models were scored."""
+    def _by_identity(self) -> dict[tuple[str, bool], Path]:
+        """Finished runs by identity, and by whether client models were scored."""
         return {
             (identity(config), config.evaluate.clients): folder
-            for folder, config in self._kept.items()
+            for folder, config in self._configs.items()
             if is_finished(folder)
         }
 
     @cached_property
-    def _named(self) -> dict[str, Path]:
+    def _by_name(self) -> dict[str, Path]:
         """Finished runs by the names of their folders."""
-        return {folder.name: folder for folder in self._kept if is_finished(folder)}
+        return {folder.name: folder for folder in self._configs if is_finished(folder)}
 
     @cached_property
-    def _kept(self) -> dict[Path, RunConfig]:
-        """All runs of the folders of records."""
-        paths = [path for folder in self.records for path in sorted(folder.rglob(record.NAME))]
-        read = {path.parent: _config_of(path) for path in paths}
+    def folders(self) -> list[Path]:
+        """The folders of `records`, and what is packed in them."""
+        return [each for folder in self.records for each in archive.folders(folder)]
+
+    def runs(self) -> list[Path]:
+        """Return the run folders of `records`, the packed ones included."""
+        return [path.parent for folder in self.folders for path in sorted(folder.rglob(reader.NAME))]
+
+    @cached_property
+    def _configs(self) -> dict[Path, RunConfig]:
+        """The configurations of all runs of `records`."""
+        read = {folder: _config_of(folder / reader.NAME) for folder in self.runs()}
         return {folder: config for folder, config in read.items() if config is not None}
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the record there has its last line."""
-    path = folder / record.NAME
+    """Whether the run in a folder is finished: its record has the last line."""
+    path = folder / reader.NAME
     if not path.exists():
         return False
     with path.open("rb") as file:
@@ -142,8 +150,8 @@ def is_finished(folder: Path) -> bool:
 
 
 def _is_of(folder: Path, rounds: int) -> bool:
-    """Whether a run of so many rounds is finished there: some may have been added to it."""
-    config = _config_of(folder / record.NAME) if is_finished(folder) else None
+    """Whether a run of so many rounds is finished there: it may have been made longer."""
+    config = _config_of(folder / reader.NAME) if is_finished(folder) else None
     return config is not None and config.rounds == rounds
 
 
@@ -154,18 +162,18 @@ def _scored(cell: Cell) -> Cell:
 
 def _can_go_on(folder: Path, rounds: int) -> bool:
     try:
-        experiment.begun(folder, rounds)
+        experiment.resumed_config(folder, rounds)
     except UserError:
         return False
     return True
 
 
 def _has_weights(folder: Path) -> bool:
-    return (folder / run_folder.WEIGHTS).exists()
+    return (folder / run_dir.WEIGHTS).exists()
 
 
 def _config_of(path: Path) -> RunConfig | None:
-    """What the run of a record was; rounds may have been added after its header was written."""
+    """Return the configuration of a record, with rounds that were added later; None if it cannot be read."""
     with path.open(encoding="utf-8") as file:
         try:
             values: dict[str, Any] = json.loads(file.readline())["config"]
@@ -180,70 +188,79 @@ def _config_of(path: Path) -> RunConfig | None:
 
 def run(
     cells: Sequence[Cell],
-    shelf: Shelf,
+    cache: RunCache,
     *,
     weights: bool = False,
     jobs: int = 1,
-    tell: Tell | None = None,
-    done: Done | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[Path, Path]:
-    """Train what is missing, and say where all runs are. What runs begin with is trained before them.
+    """Train what is missing, start models first.
 
-    With `weights`, a record from elsewhere without its model is not enough.
+    Args:
+        cells: The cells of a table.
+        cache: Where their runs are.
+        weights: Train a run again if its record is there without its final model.
+        jobs: How many runs to train in parallel.
+        callbacks: They follow each run.
+
+    Returns:
+        The folder of each run, and of each start model, by its place.
     """
-    found = shelf.finished(cells, weights=weights)
-    missing = {place: cell for cell in cells if (place := shelf.place(cell)) not in found}
-    starts = _starts(shelf, cells)
-    # of what is finished the record is enough; what is still to begin with a model needs its weights
-    needed = _starts(shelf, missing.values())
-    there = shelf.finished(starts.values())
+    found = cache.finished(cells, weights=weights)
+    missing = {place: cell for cell in cells if (place := cache.place(cell)) not in found}
+    starts = _starts(cache, cells)
+    # the record of a finished run is enough; a run that is still to start from a model needs the weights
+    needed = _starts(cache, missing.values())
+    there = cache.finished(starts.values())
     found |= {place: there[place] for place in there if place not in needed}
-    found |= shelf.finished(needed.values(), weights=True)
-    _train({place: cell for place, cell in starts.items() if place not in found}, {}, jobs, tell, done)
+    found |= cache.finished(needed.values(), weights=True)
+    _train({place: cell for place, cell in starts.items() if place not in found}, {}, jobs, callbacks)
     found |= {place: place for place in starts if place not in found}
-    begun = {place: found[shelf.place(cell.start)] for place, cell in missing.items() if cell.start is not None}
-    where = {place: _where(shelf, cell, place) for place, cell in missing.items()}
-    _train({where[place]: cell for place, cell in missing.items()}, begun, jobs, tell, done)
+    models = {place: found[cache.place(cell.start)] for place, cell in missing.items() if cell.start is not None}
+    where = {place: _where(cache, cell, place) for place, cell in missing.items()}
+    _train({where[place]: cell for place, cell in missing.items()}, models, jobs, callbacks)
     return found | where
 
 
-def _starts(shelf: Shelf, cells: Iterable[Cell]) -> dict[Path, Cell]:
-    """What cells begin with, by its place."""
-    return {shelf.place(cell.start): cell.start for cell in cells if cell.start is not None}
+def _starts(cache: RunCache, cells: Iterable[Cell]) -> dict[Path, Cell]:
+    """Return what cells start from, by its place."""
+    return {cache.place(cell.start): cell.start for cell in cells if cell.start is not None}
 
 
-def _where(shelf: Shelf, cell: Cell, place: Path) -> Path:
-    """Where to train: a run that was begun under `out` goes on there if it left a checkpoint."""
-    there = None if (place / run_folder.CONFIG).exists() else shelf.begun(cell)
-    own = there is not None and shelf.out in there.parents
-    return there if there is not None and own and checkpoint.exists(there / run_folder.CHECKPOINT) else place
+def _where(cache: RunCache, cell: Cell, place: Path) -> Path:
+    """Return where to train: an unfinished run under `out` with a checkpoint is resumed."""
+    there = None if (place / run_dir.CONFIG).exists() else cache.unfinished(cell)
+    own = there is not None and cache.out in there.parents
+    return there if there is not None and own and checkpoint.exists(there / run_dir.CHECKPOINT) else place
 
 
-def _train(
-    missing: Mapping[Path, Cell], begun: Mapping[Path, Path], jobs: int, tell: Tell | None, done: Done | None
-) -> None:
+def _train(missing: Mapping[Path, Cell], models: Mapping[Path, Path], jobs: int, callbacks: Sequence[Callback]) -> None:
     if jobs == 1 or len(missing) < 2:
         for folder, cell in missing.items():
-            train(cell, folder, begun.get(folder), progress=None if tell is None else tell(cell))
+            train(cell, folder, models.get(folder), callbacks=callbacks)
         return
     workers = max(1, cpu_count() // jobs)
     # forked workers would inherit threads that hold locks; these fork again for their own engines
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
-            # workers inherit what is blocked: of Ctrl-C they hear from us, or each would end one run and take the next
+            # workers inherit blocked signals: otherwise Ctrl-C would end one run of each, and it would take the next
             unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             futures = {
-                pool.submit(train, cell, folder, begun.get(folder), workers): cell for folder, cell in missing.items()
+                pool.submit(train, cell, folder, models.get(folder), workers): cell for folder, cell in missing.items()
             }
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             for future in as_completed(futures):
                 future.result()
-                if done is not None:
-                    done(futures[future])
-        except BaseException:  # what they were at goes on with the next command; leaving the pool would wait for all
+                Callbacks(callbacks).call("on_message", f"{name_of(futures[future])}: finished")
+        except BaseException:  # the next command resumes their runs; leaving the pool would wait for all
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
+
+
+def name_of(cell: Cell) -> str:
+    """Name a cell's run for people."""
+    return f"{cell.row}, {cell.column}, seed {cell.config.seed}"
 
 
 def train(
@@ -251,41 +268,44 @@ def train(
     folder: Path,
     start: Path | None = None,
     workers: int | None = None,
-    progress: experiment.Progress | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Run one cell, or what is left of it; `start` is the folder of the run whose model it begins with."""
+    """Run one cell, or resume it; `start` is the folder of the run whose model it starts from."""
     config = cell.config.model_copy(update={"engine": cell.config.engine.model_copy(update={"workers": workers})})
-    config, given = (config, experiment.NOTHING) if start is None else _begun(config, cell.client, start)
-    if (folder / run_folder.CONFIG).exists():
+    config, inputs = (config, NO_INPUTS) if start is None else _starting_from(config, cell.client, start)
+    inputs = replace(inputs, name=name_of(cell))
+    if (folder / run_dir.CONFIG).exists():
         _check_length(folder, config.rounds)
         experiment.resume(
-            folder, given=given, progress=progress, rounds=config.rounds,
-            # this command's, whatever they were when the run began
+            folder, inputs=inputs, callbacks=callbacks, rounds=config.rounds,
+            # those of this command, not of the one that started the run
             data_dir=config.data.dir, workers=workers or cpu_count(),
         )  # fmt: skip
     else:
-        experiment.run(config, folder, given=given, progress=progress)
+        experiment.run(config, folder, inputs=inputs, callbacks=callbacks)
 
 
 def _check_length(folder: Path, rounds: int) -> None:
-    there = experiment.begun(folder).rounds
+    there = experiment.resumed_config(folder).rounds
     if there > rounds:
         raise UserError(
-            f"the run in '{folder}' was made longer: it has {there} rounds, and the table's {rounds}; move it to "
-            "another folder, and the table's will be trained"
+            f"the run in '{folder}' has {there} rounds, and the table needs {rounds}. Move the folder "
+            "to train the table's run."
         )
 
 
-def _begun(config: RunConfig, client: int | None, start: Path) -> tuple[RunConfig, experiment.Given]:
-    """The configuration and the data of a run that begins with another's model, perhaps with one client's data."""
-    weights = start / run_folder.WEIGHTS
+def _starting_from(config: RunConfig, client: int | None, start: Path) -> tuple[RunConfig, RunInputs]:
+    """Return configuration and data of a run that starts from another's model, perhaps with one client's data."""
+    weights = start / run_dir.WEIGHTS
     if not weights.exists():
-        raise UserError(f"'{start}' has no {run_folder.WEIGHTS}, which runs are to begin with; train it again")
+        raise UserError(
+            f"'{start}' has no {run_dir.WEIGHTS}, from which other runs start. Remove the folder to train it again."
+        )
     config = config.model_copy(update={"model": config.model.model_copy(update={"weights": str(weights)})})
     if client is None:
-        return config, experiment.NOTHING
-    site, source, _ = experiment.prepare(config)
+        return config, NO_INPUTS
+    site, source, _ = prepare(config)
     shard = site.shards.shard(client, source.train.x)
     own = Arrays(shard.x[shard.index], shard.y)
     alone = replace(source, train=own, sites=None, site_names=(), groups=None)
-    return config.model_copy(update={"partition": Partition(name="iid", clients=1)}), experiment.Given(alone)
+    return config.model_copy(update={"partition": PartitionConfig(name="iid", clients=1)}), RunInputs(alone)

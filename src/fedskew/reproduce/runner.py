@@ -1,4 +1,4 @@
-"""One identifier from end to end: run what is missing, compare, and leave a table and a picture."""
+"""Reproduce one table or figure: run what is missing, compare, write a table and a picture."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedskew import record
 from fedskew.config import from_dict
-from fedskew.errors import UserError
-from fedskew.report import pictures, tables
-from fedskew.report.comparison import save_text
-from fedskew.reproduce import cells as running
-from fedskew.reproduce import drawing, measure, sheet, still
-from fedskew.reproduce.catalogue import Cell, Preset
-from fedskew.reproduce.cells import Done, Shelf, Tell
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError
+from fedskew.experiment.callbacks import Callback
+from fedskew.record import reader
+from fedskew.report import tables
+from fedskew.report.plots import style
+from fedskew.reproduce import comparison_table, drawing, measure, static_tables
+from fedskew.reproduce import run_cache as running
+from fedskew.reproduce.presets import Cell, Preset
+from fedskew.reproduce.run_cache import RunCache
 from fedskew.reproduce.schema import STILL, Scale
 
 TABLE, NUMBERS, FIGURE = "table.md", "table.csv", "figure.png"
-#: Mixtures of two Gaussians that a detection is judged by; the paper's number, but for the plumbing.
+#: Mixtures of two Gaussians that a detection is judged by: the paper's number, except at scale smoke.
 FITS: dict[Scale, int] = {"paper": 10_000, "small": 10_000, "smoke": 100}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out: a table as heading and cells, its numbers, sentences under it, and the files that were written."""
+    """A table as heading and cells, its numbers, the sentences under it, and the files that were written."""
 
     preset: Preset
     scale: Scale
     heading: list[str]
     cells: list[list[str]]
-    numbers: list[sheet.Number]
+    numbers: list[comparison_table.Number]
     sentences: list[str]
     substitutions: list[str]
     folder: Path
@@ -41,7 +43,7 @@ class Outcome:
 def wanted(
     preset: Preset, scale: Scale, methods: Sequence[str] = (), seeds: int | None = None, **engine: Any
 ) -> list[list[Cell]]:
-    """The runs of each cell, one for each seed; `engine` are settings of the engine and the folder of the data."""
+    """Return the runs of each cell, one for each seed; `engine` has settings of the engine and the data folder."""
     count = seeds or (preset.seeds if scale == "paper" else 1)
     cells = [_equipped(cell, engine) for cell in preset.cells(scale, methods)]
     return [[cell.seeded(number) for number in range(count)] for cell in cells]
@@ -50,43 +52,44 @@ def wanted(
 def reproduce(
     preset: Preset,
     scale: Scale,
-    shelf: Shelf,
+    cache: RunCache,
     *,
     methods: Sequence[str] = (),
     seeds: int | None = None,
     jobs: int = 1,
-    tell: Tell | None = None,
-    done: Done | None = None,
+    callbacks: Sequence[Callback] = (),
     **engine: Any,
 ) -> Outcome:
-    """Run what is missing of a preset, and write table.md, table.csv and figure.png under the shelf's folder."""
+    """Run what is missing of a preset, and write table.md, table.csv and figure.png under the cache's `out`."""
     if preset.shows in STILL:
-        return _still(preset, scale, shelf.out, methods or preset.methods)
+        return _still(preset, scale, cache.out, methods or preset.methods)
     groups = wanted(preset, scale, methods, seeds, **engine)
-    folder = shelf.out / preset.id / _called(preset, scale, groups)
+    folder = cache.out / preset.id / _called(preset, scale, groups)
     cells, weighed = [cell for group in groups for cell in group], preset.shows == "domains"
-    found = running.run(cells, shelf, weights=weighed, jobs=jobs, tell=tell, done=done)
-    ran = [_ran(group, shelf, found, FITS[scale]) for group in groups]
+    found = running.run(cells, cache, weights=weighed, jobs=jobs, callbacks=callbacks)
+    ran = [_ran(group, cache, found, FITS[scale]) for group in groups]
     measured = measure.measured(preset, ran)
-    numbers = sheet.numbers(preset, measured)
-    made = sheet.Sheet(
+    numbers = comparison_table.numbers(preset, measured)
+    made = comparison_table.Sheet(
         f"{preset.id}, {scale}",
         numbers,
         _sentences(preset, scale, methods, ran, numbers, len(groups[0])),
-        sheet.substitutions([group[0] for group in groups]),
+        comparison_table.substitutions([group[0] for group in groups]),
     )
     files = [folder / TABLE, folder / NUMBERS]
-    save_text(files[0], sheet.markdown(made))
-    save_text(files[1], sheet.comma_separated(made))
+    atomic_io.save(files[0], comparison_table.markdown(made))
+    atomic_io.save(files[1], comparison_table.comma_separated(made))
     picture = drawing.draw(preset, ran, measured, numbers)
     if picture is not None:
         files.append(folder / FIGURE)
-        pictures.save(picture, files[-1])
-    return Outcome(preset, scale, *sheet.cells(made), numbers, made.sentences, made.substitutions, folder, files)
+        style.save(picture, files[-1])
+    return Outcome(
+        preset, scale, *comparison_table.cells(made), numbers, made.sentences, made.substitutions, folder, files
+    )
 
 
 def _called(preset: Preset, scale: Scale, groups: Sequence[Sequence[Cell]]) -> str:
-    """The folder of a table: its scale, and what was asked for instead of all of it, which is another table."""
+    """Name the folder of a table: its scale, and which methods, seeds and precision if they are not the usual ones."""
     rows = list(dict.fromkeys(group[0].row for group in groups))
     usual = len(wanted(preset, scale)[0])
     words = [scale, *(rows if len(rows) < len(preset.methods) else ())]
@@ -99,8 +102,8 @@ def _sentences(
     preset: Preset,
     scale: Scale,
     methods: Sequence[str],
-    ran: Sequence[measure.Ran],
-    numbers: Sequence[sheet.Number],
+    ran: Sequence[measure.CellRuns],
+    numbers: Sequence[comparison_table.Number],
     seeds: int,
 ) -> list[str]:
     said = ["One seed." if seeds == 1 else f"{seeds} seeds: means, and population deviations behind them."]
@@ -108,7 +111,7 @@ def _sentences(
         said.append("Accuracies are balanced: means of the classes' own.")
     said += [preset.note] if preset.note else []
     if preset.shows in ("accuracy", "balanced", "curves", "prefixes", "drift", "sweep", "domains"):
-        said += sheet.orders(numbers)
+        said += comparison_table.orders(numbers)
     if any(each.cell.stands_in for each in ran):
         said.append("Data stand in for the paper's: no printed number is beside them.")
     if scale != "paper" and any(number.printed is not None for number in numbers):
@@ -120,7 +123,7 @@ def _sentences(
 
 
 def _still(preset: Preset, scale: Scale, out: Path, methods: Sequence[str]) -> Outcome:
-    """The tables and pictures that need no run, nor the data: only the plumbing is tried with others."""
+    """Make the tables and pictures that need neither runs nor data."""
     scale = "smoke" if scale == "smoke" else "paper"
     folder = out / preset.id / "-".join([scale, *(methods if len(methods) < len(preset.methods) else ())])
     files, sentences, changed = [folder / TABLE], [preset.note] if preset.note else [], _redrawn(preset, scale)
@@ -128,62 +131,64 @@ def _still(preset: Preset, scale: Scale, out: Path, methods: Sequence[str]) -> O
         drawn = drawing.partitions(preset, scale)
         files = [folder / (FIGURE if len(drawn) == 1 else f"figure-{task}.png") for task in drawn]
         for path, picture in zip(files, drawn.values(), strict=True):
-            pictures.save(picture, path)
+            style.save(picture, path)
         return Outcome(preset, scale, [], [], [], sentences, changed, folder, files)
-    numbers: list[sheet.Number] = []
+    numbers: list[comparison_table.Number] = []
     if preset.shows == "counts":
-        numbers = sheet.numbers(preset, still.counts(preset, scale))
-        made = sheet.Sheet(f"{preset.id}, {scale}", numbers)
+        numbers = comparison_table.numbers(preset, static_tables.counts(preset, scale))
+        made = comparison_table.Sheet(f"{preset.id}, {scale}", numbers)
         compared = [n.difference for n in numbers if n.difference is not None]
         if compared:
             same = sum(difference == 0 for difference in compared)
             sentences.append(f"{same} of {len(compared)} entries are those of the paper.")
-        heading, cells = sheet.cells(made)
+        heading, cells = comparison_table.cells(made)
         files.append(folder / NUMBERS)
-        save_text(files[1], sheet.comma_separated(made))
+        atomic_io.save(files[1], comparison_table.comma_separated(made))
     else:
-        heading, cells = still.hyper(preset, methods) if preset.shows == "hyper" else still.printed(preset)
+        heading, cells = (
+            static_tables.hyper(preset, methods) if preset.shows == "hyper" else static_tables.printed(preset)
+        )
     text = tables.markdown(heading, cells, numbers=preset.shows == "counts")
     below = [*sentences, *(f"In place of the paper's: `{change}`" for change in changed)]
-    save_text(files[0], "\n".join([f"# {preset.id}\n", text, *(f"- {each}" for each in below)]))
+    atomic_io.save(files[0], "\n".join([f"# {preset.id}\n", text, *(f"- {each}" for each in below)]))
     return Outcome(preset, scale, heading, cells, numbers, sentences, changed, folder, files)
 
 
 def _redrawn(preset: Preset, scale: Scale) -> list[str]:
-    """What is other than the paper's in the partitions that are shown."""
+    """Return the settings in which the shown partitions differ from the paper's."""
     tasks = preset.tasks if preset.shows in ("partition", "counts") else ()
-    return sheet.substitutions(
+    return comparison_table.substitutions(
         [Cell(task, task, preset.config(scale, task), preset.config("paper", task)) for task in tasks]
     )
 
 
-def so_far(groups: Sequence[Sequence[Cell]], shelf: Shelf, fits: int) -> list[measure.Ran]:
-    """The finished ones among the runs of each cell."""
+def so_far(groups: Sequence[Sequence[Cell]], cache: RunCache, fits: int) -> list[measure.CellRuns]:
+    """Return the finished runs of each cell."""
     cells = [cell for group in groups for cell in group]
-    found = shelf.finished([*cells, *(cell.start for cell in cells if cell.start is not None)])
+    found = cache.finished([*cells, *(cell.start for cell in cells if cell.start is not None)])
     there = [
-        [c for c in group if shelf.place(c) in found and (c.start is None or shelf.place(c.start) in found)]
+        [c for c in group if cache.place(c) in found and (c.start is None or cache.place(c.start) in found)]
         for group in groups
     ]
-    return [_ran(group, shelf, found, fits) for group in there if group]
+    return [_ran(group, cache, found, fits) for group in there if group]
 
 
-def _ran(group: Sequence[Cell], shelf: Shelf, found: Mapping[Path, Path], fits: int) -> measure.Ran:
-    folders = [found[shelf.place(cell)] for cell in group]
-    starts = [_read(found[shelf.place(cell.start)]) for cell in group if cell.start is not None]
-    return measure.Ran(group[0], [_read(folder) for folder in folders], folders, starts, fits)
+def _ran(group: Sequence[Cell], cache: RunCache, found: Mapping[Path, Path], fits: int) -> measure.CellRuns:
+    folders = [found[cache.place(cell)] for cell in group]
+    starts = [_read(found[cache.place(cell.start)]) for cell in group if cell.start is not None]
+    return measure.CellRuns(group[0], [_read(folder) for folder in folders], folders, starts, fits)
 
 
-def _read(folder: Path) -> record.Run:
-    """The record of a finished run, which must be whole to be counted."""
-    run = record.read(folder)
+def _read(folder: Path) -> reader.RunRecord:
+    """Read the record of a finished run; a damaged one is refused."""
+    run = reader.read(folder)
     if run.note is not None:
-        raise UserError(f"{run.note}; restore it, or remove '{folder}', and the run will be trained again")
+        raise UserError(f"{run.note}. Restore it, or remove '{folder}' to train the run again.")
     return run
 
 
 def _equipped(cell: Cell, engine: Mapping[str, Any]) -> Cell:
-    """The cell with another engine or another folder of data, and so what it starts from."""
+    """Return the cell, and what it starts from, with another engine or data folder."""
     values = cell.config.model_dump()
     for name, value in engine.items():
         if value is not None:

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedskew.errors import UserError
-from fedskew.sections import Section
+from fedskew.config.section import Section
+from fedskew.core.errors import UserError
 
 Scale = Literal["paper", "small", "smoke"]
 SCALES: tuple[Scale, ...] = ("paper", "small", "smoke")
 Origin = Literal["paper", "code", "assumed"]
-#: Of a whole or partial configuration, in the shape of a run's own.
+#: a whole or partial configuration, in the shape of a run's own
 Settings = dict[str, Any]
 
 Shows = Literal[
@@ -46,7 +46,7 @@ class Base(Section):
     smoke: Settings
 
 
-class Task(Section):
+class PresetTask(Section):
     """Data and partition; `like` names a task whose settings, methods' own included, hold where this one has none.
 
     `stands_for` names the paper's task that one of our own stands in for, at every scale; such a task, and those like
@@ -68,7 +68,7 @@ class Hyper(Section):
     `at` has others for tasks whose names begin so, and for those that are like them. `rounds`, `epochs` and
     `weight_decay`, if among them, are the run's; at smaller scales they hold only if they are said there.
     `deviations` are from the paper; where they are in the schedule, printed numbers are not `comparable`. Without
-    `score_clients` client models are not scored even where the task asks for it.
+    `evaluate_clients` client models are not scored even where the task asks for it.
     """
 
     is_: str | None = Field(default=None, alias="is")
@@ -78,7 +78,7 @@ class Hyper(Section):
     at: dict[str, Settings] = Field(default_factory=dict)
     small: Settings = Field(default_factory=dict)
     smoke: Settings = Field(default_factory=dict)
-    score_clients: bool = True
+    evaluate_clients: bool = True
     comparable: bool = True
     deviations: list[str] = Field(default_factory=list)
 
@@ -86,11 +86,9 @@ class Hyper(Section):
     def _every_value_has_a_source(self) -> Hyper:
         named = {name for values in (self.usual, *self.at.values()) for name in values}
         if unmatched := sorted(named ^ set(self.source)):
-            raise UserError(
-                f"hyper-parameters {unmatched} have a value or a source but not both; each should have both"
-            )
+            raise UserError(f"hyper-parameters {unmatched} have a value or a source but not both. Give each both.")
         if unknown := sorted({*self.small, *self.smoke} - named):
-            raise UserError(f"hyper-parameters {unknown} have no value at the scale of the paper; each should have one")
+            raise UserError(f"hyper-parameters {unknown} have no value at the paper's scale. Give each one.")
         return self
 
 
@@ -117,7 +115,7 @@ class Start(Section):
     task: str
 
 
-class Asked(Section):
+class RequestedRun(Section):
     """A preset as it is written: ``{task}`` in its id stands for one preset each, ``{paper}`` for one per paper.
 
     `rows` are those that a table reads off its runs, with the run of each, where rows are not the runs themselves.
@@ -143,9 +141,9 @@ class Asked(Section):
     note: str = ""
 
 
-class File(Section):
+class PresetFile(Section):
     paper: str
     base: Base
-    tasks: dict[str, Task]
+    tasks: dict[str, PresetTask]
     methods: dict[str, Hyper]
-    presets: list[Asked]
+    presets: list[RequestedRun]

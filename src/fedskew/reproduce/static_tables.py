@@ -1,28 +1,28 @@
-"""Tables that need no training, because they say what is set or what is drawn."""
+"""Tables that need no training: partitions and hyper-parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from fedskew.reproduce import facts, published
-from fedskew.reproduce.catalogue import Preset
-from fedskew.reproduce.measure import Measured
+from fedskew.reproduce.measure import MeasuredCell
+from fedskew.reproduce.presets import Preset
 from fedskew.reproduce.schema import Scale
 
 
-def counts(preset: Preset, scale: Scale) -> list[Measured]:
-    """Who holds what: classes downwards, clients across."""
-    held = facts.counts(preset.config(scale, preset.tasks[0]))
+def counts(preset: Preset, scale: Scale) -> list[MeasuredCell]:
+    """Count the samples of each class (rows) at each client (columns)."""
+    samples = facts.counts(preset.config(scale, preset.tasks[0]))
     stands_in = preset.config(scale, preset.tasks[0]).data.name != preset.config("paper", preset.tasks[0]).data.name
     return [
-        Measured(f"class-{label}", f"client-{client}", {"samples": [float(number)]}, stands_in)
-        for label, numbers in enumerate(held.T)
+        MeasuredCell(f"class-{label}", f"client-{client}", {"samples": [float(number)]}, stands_in)
+        for label, numbers in enumerate(samples.T)
         for client, number in enumerate(numbers)
     ]
 
 
 def hyper(preset: Preset, methods: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Heading and cells: for each method and task our values, where they come from, and what is printed."""
+    """Return heading and cells: our values for each method and task, their source, and the printed ones."""
     heading = ["method", "setting", "ours", "source", "ledger", "printed"]
     return heading, [list(line) for line in _hyper(preset, methods)]
 
@@ -39,6 +39,6 @@ def _hyper(preset: Preset, methods: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def printed(preset: Preset) -> tuple[list[str], list[list[str]]]:
-    """Heading and cells of a table that nothing can be computed for."""
+    """Return heading and cells of a table that cannot be computed, as printed."""
     table = published.tables()[preset.table]
     return ["", *table.columns], [[row, *cells.split()] for row, cells in table.rows.items()]

@@ -14,11 +14,13 @@ from PIL import Image
 from safetensors.numpy import save_file
 from torch.utils.data import TensorDataset
 
-from fedskew.data import own, sources
-from fedskew.data.catalogue import Source, from_arrays
-from fedskew.data.partition import partition
-from fedskew.data.rows import Rows
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data import sources
+from fedskew.data.custom import own, torch_datasets
+from fedskew.data.custom.rows import Rows
+from fedskew.data.custom.split import for_testing
+from fedskew.data.partitions.partition import partition
+from fedskew.data.sources import Source, from_arrays
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +33,7 @@ def load(path: Path, **options: Any) -> Source:
 
 
 def picture(path: Path, shade: int, size: tuple[int, int] = (4, 4)) -> Path:
-    """A PNG of one colour, (shade, shade + 1, shade + 2)."""
+    """A PNG of one color, (shade, shade + 1, shade + 2)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.zeros((*size, 3), np.uint8)
     pixels[:] = (shade, shade + 1, shade + 2)
@@ -87,7 +89,7 @@ class TestImageFolder:
                 picture(tmp_path / label / f"{at}.png", int(label))
         assert load(tmp_path).labels == ("2", "9", "10")
 
-    def test_grey_and_resized(self, tmp_path: Path) -> None:
+    def test_gray_and_resized(self, tmp_path: Path) -> None:
         for at, size in enumerate([(4, 4), (6, 3), (5, 5), (8, 2)]):
             picture(tmp_path / "ab"[at % 2] / f"{at}.png", 60, size)
         source = load(tmp_path, size="2x3", channels=1)
@@ -100,7 +102,7 @@ class TestImageFolder:
         for at in range(4):
             picture(tmp_path / "train/a" / f"{at}.png", 1, (4, 5 if at == 2 else 4))
         picture(tmp_path / "test/a/0.png", 1, (4, 6))
-        with pytest.raises(UserError, match=r"2\.png' has 5x4 pixels .*option size"):
+        with pytest.raises(UserError, match=r"2\.png' has 5x4 pixels .*data.options.size"):
             load(tmp_path)
         (tmp_path / "train/a/2.png").unlink()
         with pytest.raises(UserError, match=r"training and test images have 4x4 and 4x6 pixels .*option size"):
@@ -124,15 +126,17 @@ class TestImageFolder:
 
     def test_no_readable_image(self, tmp_path: Path) -> None:
         rows = [(f"{at}.png", "a", "train" if at < 2 else "test") for at in range(3)]
-        with pytest.raises(UserError, match=r"none of 2 images can be read, '.*0\.png' to begin with"):
+        with pytest.raises(UserError, match=r"none of 2 images can be read, such as '.*0\.png'"):
             load(table(tmp_path / "my.csv", "path,label,split", rows), skip_bad=True)
 
     def test_an_empty_class(self, tmp_path: Path) -> None:
         picture(tmp_path / "photos/cat/0.png", 0)
         (tmp_path / "photos/dog").mkdir()
-        with pytest.raises(UserError, match=r"class 'dog' is empty: there is no image in '.*dog'"):
+        with pytest.raises(UserError, match=r"class 'dog' is empty. Add images to '.*dog'"):
             load(tmp_path / "photos")
-        with pytest.raises(UserError, match="holds no folders; images are expected in one folder per class"):
+        with pytest.raises(
+            UserError, match=r"holds no folders\. Put the images of each class into a folder of its own"
+        ):
             load(tmp_path / "photos/cat")
 
 
@@ -171,7 +175,7 @@ class TestTable:
         assert load(path).labels == ("no", "yes")
         source = load(path, classes="yes, no")
         assert source.labels == ("yes", "no")
-        # Even rows are labelled yes, and hold even numbers.
+        # Even rows are labeled yes, and hold even numbers.
         assert torch.equal(source.train.x[:, 0].long() % 2, source.train.y)
         by_number = numbers(tmp_path / "two.csv", "label,a", [(at % 2, at) for at in range(20)])
         assert torch.equal(load(by_number, classes="yes,no").train.y, source.train.y)
@@ -184,18 +188,22 @@ class TestTable:
     @pytest.mark.parametrize(
         ("heading", "rows", "message"),
         [
-            ("path,lable,site", [("a.png", "x", "s")], "has no column 'label'; did you mean 'lable'"),
-            ("label,site", [("x", "s")], "has no column 'path', nor any of numbers; it has label, site"),
+            ("path,lable,site", [("a.png", "x", "s")], "has no column 'label', but path, lable, site. Call"),
+            ("label,site", [("x", "s")], "has no column 'path' or 'text', and no feature besides label, site"),
             ("label,a", [], "no rows below its heading"),
-            ("label,a", [("x", 1), ("y", "")], "line 3: column 'a' is '', and must be a number"),
-            ("label,a", [("x", "nan")], "column 'a' is 'nan', and must be a number"),
-            ("file,label", [("a.png", "x")], r"column 'file' is 'a\.png', .*images are named in a column 'path'"),
+            (
+                "label,a",
+                [("x", 1), ("x", "1o"), ("x", 2)],
+                "line 3: column 'a' is '1o', which is no number like other cells",
+            ),
+            ("label,a", [("x", "1e99"), ("x", "inf")], "line 2: column 'a' is '1e99', which is no number"),
+            ("file,label", [("a.png", "x")], r"column 'file' is 'a\.png'. Call it 'path' if it names images"),
             ("label,a", [("x", 1), (" ", 2)], "line 3: column 'label' is empty"),
             ("label,a,patient", [("x", 1, "p"), ("x", 2, "")], "line 3: column 'patient' is empty"),
-            ("label,a", [("x", 1, 2)], "line 2 has 3 cells, and the heading has 2"),
-            ("label,a,split", [("x", 1, "valid")], "line 2: split is 'valid', and must be train or test"),
-            ("label,a,split", [("x", 1, "train")], "no sample is for test"),
-            ("label,a,split", [("x", 1, "test")], "no sample is for training"),
+            ("label,a", [("x", 1, 2)], "line 2 has 3 cells instead of 2"),
+            ("label,a,split", [("x", 1, "valid")], "line 2: split is 'valid'. Write train or test"),
+            ("label,a,split", [("x", 1, "train")], "has no test sample"),
+            ("label,a,split", [("x", 1, "test")], "has no training sample"),
             (
                 "label,a,patient,split",
                 [("x", 1, "p7", "train"), ("x", 2, "p8", "train"), ("x", 3, "p7", "test")],
@@ -204,17 +212,17 @@ class TestTable:
             (
                 "label,a,patient,site",
                 [("x", 1, "7", "north"), ("x", 2, "7", "south"), ("x", 3, "8", "north")],
-                "patient '7' is at two sites, 'north' and 'south'; .* 'north-7' and 'south-7'",
+                r"patient '7' is at two sites, 'north' and 'south'\. .* 'north-7' and 'south-7'",
             ),
             (
                 "label,a,site,split",
                 [("x", 1, "A", "train"), ("x", 1, "A", "train"), ("x", 2, "B", "train"), ("x", 3, "B", "test")],
-                "site 'B' has 1 training samples, and must have 2 or more",
+                "site 'B' has 1 training sample. Give 2 or more.",
             ),
             (
                 "label,a,split",
                 [("x", 1, "train"), ("y", 2, "test")],
-                "class 'y' of data set 'my' is empty: it has no training sample",
+                "class 'y' of data set 'my' has no training sample",
             ),
         ],
     )
@@ -225,14 +233,14 @@ class TestTable:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"classes": "yes,nay"}, r"label 'no' \(.*, line 3\) is no class; (did you mean 'nay'|known: nay, yes)"),
-            ({"classes": "yes,no,maybe"}, "class 'maybe' of data set 'my' is empty"),
-            ({"classes": "yes,no,yes"}, "must name every class once"),
-            ({"test_share": 0.7}, "test_share is 0.7, and must be above 0 and at most 0.5"),
+            ({"classes": "yes,nay"}, r"label 'no' \(.*, line 3\) is no class\. (Did you mean 'nay'|Known: nay, yes)"),
+            ({"classes": "yes,no,maybe"}, "class 'maybe' of data set 'my' has no training sample"),
+            ({"classes": "yes,no,yes"}, "Name every class once"),
+            ({"test_share": 0.7}, "test_share is 0.7. Set it above 0 and to at most 0.5"),
             ({"test_share": "half"}, "test_share is 'half'"),
-            ({"size": "64by64"}, "size is '64by64', and must be pixels"),
-            ({"size": 0}, "size is 0, and must be pixels"),
-            ({"sizes": 3}, "no option 'sizes'; did you mean 'size'"),
+            ({"size": "64by64"}, "size is '64by64'. Give pixels"),
+            ({"size": 0}, "size is 0. Give pixels"),
+            ({"sizes": 3}, "no option 'sizes'. Did you mean 'size'"),
         ],
     )
     def test_wrong_options(self, tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -242,7 +250,7 @@ class TestTable:
     def test_wrong_channels(self, tmp_path: Path) -> None:
         for at in range(2):
             picture(tmp_path / "a" / f"{at}.png", 0)
-        with pytest.raises(UserError, match=r"channels is 2, and must be 1 \(grey\) or 3"):
+        with pytest.raises(UserError, match=r"channels is 2. Set it to 1 \(gray\) or 3"):
             load(tmp_path, channels=2)
 
     @pytest.mark.parametrize(("name", "content"), [("my.csv", b"\xff\xfe\x00"), ("my.txt", b"x"), ("gone.csv", None)])
@@ -267,11 +275,11 @@ def listings(draw: st.DrawFn) -> Rows:
 
 class TestSplit:
     @given(listings(), st.floats(0.05, 0.5), st.integers(0, 5), st.booleans())
-    def test_patients_stay_whole_and_every_site_keeps_some(
+    def test_patients_stay_together_and_every_site_trains_on_some(
         self, listed: Rows, share: float, seed: int, known: bool
     ) -> None:
         rows = listed if known else Rows(listed.samples, listed.labels, listed.sites, [], [])
-        test = own._for_testing(rows, np.zeros(len(listed.labels), np.int64), share, seed)
+        test = for_testing(rows, np.zeros(len(listed.labels), np.int64), share, seed)
         assert set(np.array(listed.sites)[~test]) == set(listed.sites)
         units = np.array(listed.patients if known else range(len(test)))
         assert not set(units[test]) & set(units[~test])
@@ -315,15 +323,15 @@ class TestArrays:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"x_test": None}, "has no array 'x_test'; it must hold x_train, y_train, x_test, y_test"),
-            ({"y_train": np.array([0, 2, 0, 2, 0, 2])}, "class '1' of data set 'a' is empty"),
+            ({"x_test": None}, "has no array 'x_test'. Give it x_train, y_train, x_test, y_test"),
+            ({"y_train": np.array([0, 2, 0, 2, 0, 2])}, "class '1' of data set 'a' has no training sample"),
             (
                 {"sites_train": np.zeros(6)},
-                "has an array 'sites_train', which is not read; the sites of training samples",
+                "has an array 'sites_train', which is not read. Call the sites of training samples",
             ),
             ({"patient": np.zeros(6)}, "has an array 'patient', which is not read"),
             ({"site_train": np.array([0, 1])}, r"sites \[2\] for 6 training samples"),
-            ({"site_train": np.array([0, 0, 0, 0, 0, 1])}, "site '1' has 1 training samples"),
+            ({"site_train": np.array([0, 0, 0, 0, 0, 1])}, "site '1' has 1 training sample"),
             ({"y_train": np.array([0, 1, 0, 1, 0, 1], object)}, "no .npz file of plain arrays"),
         ],
     )
@@ -391,27 +399,29 @@ class TestClients:
         one = numbers(tmp_path / "client-0/a.csv")
         other = tmp_path / "client-1"
         numbers(other / "a.csv", "label,a,b", [("yes", 1, 2)])
-        with pytest.raises(UserError, match=r"'client-0' and 'client-1' differ in their samples: .*\[1\] and .*\[2\]"):
+        with pytest.raises(
+            UserError, match=r"'client-0' and 'client-1' differ in their samples: columns a and columns a, b"
+        ):
             load(tmp_path)
         numbers(other / "a.csv", "label,a,split", [("yes", 1, "train")])
-        with pytest.raises(UserError, match="differ in their splits: one says them and the other does not"):
+        with pytest.raises(UserError, match="differ in their splits: one has them and the other has not"):
             load(tmp_path)
         numbers(other / "b.csv")
-        with pytest.raises(UserError, match=r"client-1' holds a\.csv and b\.csv; a client has one such file"):
+        with pytest.raises(UserError, match=r"client-1' holds a\.csv and b\.csv. Leave one file for each client"):
             load(tmp_path)
         (other / "a.csv").unlink()
         (other / "b.csv").unlink()
         np.savez(other / "a.npz", x_train=np.zeros(2))
-        with pytest.raises(UserError, match="holds x_train; arrays of one client are called x and y"):
+        with pytest.raises(UserError, match=r"holds x_train\. Name the arrays of a client x and y"):
             load(tmp_path)
         np.savez(other / "a.npz", x=np.zeros((2, 1)), y=np.zeros(3, int))
-        with pytest.raises(UserError, match="whole numbers in y, one for each of the 2 rows of x"):
+        with pytest.raises(UserError, match="other labels than integers, one for each of the 2 rows of x"):
             load(tmp_path)
         (other / "a.npz").unlink()
         numbers(other / "a.csv", "label,a,split", [("yes", 1, "train")] * 2)
         numbers(one, "label,a,split", [("yes", 1, "train")] * 2)
         numbers(tmp_path / "test/a.csv")
-        with pytest.raises(UserError, match="clients say themselves what is for testing"):
+        with pytest.raises(UserError, match="clients' own data say what is for testing"):
             load(tmp_path)
 
 
@@ -438,9 +448,9 @@ class Pictures:
 class TestDatasets:
     def test_tensors_and_pictures(self) -> None:
         x, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 2
-        source = own.from_datasets(TensorDataset(x, y), TensorDataset(x[:2], y[:2]))
+        source = torch_datasets.from_datasets(TensorDataset(x, y), TensorDataset(x[:2], y[:2]))
         assert torch.equal(source.train.x, x) and torch.equal(source.test.y, y[:2])
-        source = own.from_datasets(Pictures([5, 5, 5]), Pictures([5, 5]))
+        source = torch_datasets.from_datasets(Pictures([5, 5, 5]), Pictures([5, 5]))
         assert (source.labels, source.train.x.shape, shades(source.train.x)) == (
             ("cat", "dog"),
             (3, 3, 5, 4),
@@ -451,15 +461,15 @@ class TestDatasets:
         with pytest.raises(
             UserError, match=r"samples 0 and 1 of the test data set have shapes \[5, 4, 3\] and \[6, 4, 3\]"
         ):
-            own.from_datasets(Pictures([5, 5]), Pictures([5, 6]))
-        with pytest.raises(UserError, match=r"the train data set must have a length and give \(sample, label\)"):
-            own.from_datasets(iter([(1, 2)]), Pictures([5]))
-        with pytest.raises(UserError, match=r"the train data set must have a length and give \(sample, label\)"):
-            own.from_datasets(TensorDataset(torch.zeros(3)), Pictures([5]))
+            torch_datasets.from_datasets(Pictures([5, 5]), Pictures([5, 6]))
+        with pytest.raises(UserError, match=r"the train data set cannot be read"):
+            torch_datasets.from_datasets(iter([(1, 2)]), Pictures([5]))
+        with pytest.raises(UserError, match=r"the train data set cannot be read"):
+            torch_datasets.from_datasets(TensorDataset(torch.zeros(3)), Pictures([5]))
         with pytest.raises(UserError, match="y_train is no array of numbers"):
-            own.from_datasets([(1.0, "cat"), (2.0, "dog")], [(1.0, 0)])
+            torch_datasets.from_datasets([(1.0, "cat"), (2.0, "dog")], [(1.0, 0)])
         with pytest.raises(UserError, match="y_train is float64"):
-            own.from_datasets([([1.0], 0.5), ([2.0], 1.0)], [([1.0], 0)])
+            torch_datasets.from_datasets([([1.0], 0.5), ([2.0], 1.0)], [([1.0], 0)])
 
     def test_a_hugging_face_data_set_needs_its_library(self, tmp_path: Path) -> None:
         (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
@@ -467,7 +477,7 @@ class TestDatasets:
             import datasets  # noqa: F401
         except ImportError:
             with pytest.raises(
-                UserError, match=r"is read by datasets, which is not installed: pip install 'fedskew\[data\]'"
+                UserError, match=r"needs datasets, which is not installed. Type: pip install 'fedskew\[data\]'"
             ):
                 load(tmp_path)
         else:
@@ -475,7 +485,7 @@ class TestDatasets:
 
     def test_a_hugging_face_data_set(self, tmp_path: Path) -> None:
         datasets = pytest.importorskip("datasets")
-        told = {"label": [0, 1, 0, 1], "site": ["a", "a", "b", "b"], "patient": [1, 1, 2, 2]}
+        raised = {"label": [0, 1, 0, 1], "site": ["a", "a", "b", "b"], "patient": [1, 1, 2, 2]}
         features = datasets.Features(
             image=datasets.Image(),
             label=datasets.ClassLabel(names=["dog", "cat"]),
@@ -483,7 +493,7 @@ class TestDatasets:
             patient=datasets.Value("int64"),
         )
         pictures = [Image.new("RGB", (4, 5), (shade, 0, 0)) for shade in range(4)]
-        train = datasets.Dataset.from_dict({"image": pictures, **told}, features=features)
+        train = datasets.Dataset.from_dict({"image": pictures, **raised}, features=features)
         test = datasets.Dataset.from_dict(
             {"image": pictures[:2], "label": [1, 0], "site": ["c", "c"], "patient": [3, 3]}, features=features
         )
@@ -504,7 +514,7 @@ class TestPartitions:
     def test_every_site_is_a_client(self) -> None:
         parts = partition(np.zeros(5, int), 1, 3, "natural", 0, sites=np.array([2, 0, 1, 0, 2]))
         assert [part.tolist() for part in parts] == [[1, 3], [2], [0, 4]]
-        with pytest.raises(UserError, match="clients is 10, but the data has 3 sites; say clients 3"):
+        with pytest.raises(UserError, match=r"clients is 10, but the data has 3 sites\. Set clients to 3"):
             partition(np.zeros(50, int), 1, 10, "natural", 0, sites=np.arange(50) % 3)
 
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=6, max_size=20), st.integers(0, 3))
@@ -525,9 +535,9 @@ class TestPartitions:
 
     def test_mistakes(self) -> None:
         labels, groups = np.zeros(4, int), np.array([0, 1, 1, 1])
-        with pytest.raises(UserError, match="clients is 3, more than the 2 groups there are"):
+        with pytest.raises(UserError, match="clients is 3, more than the 2 groups"):
             partition(labels, 1, 3, "iid", 0, groups=groups)
-        with pytest.raises(UserError, match=r"clients 0 and 1 have samples of one group \(patient\), that of sample 3"):
+        with pytest.raises(UserError, match=r"clients 0 and 1 share a group \(patient\), that of sample 3"):
             partition(labels, 1, 2, "explicit", 0, groups=groups, lists=[[0, 1], [3]])
         assert len(partition(labels, 1, 2, "explicit", 0, groups=groups, lists=[[0], [3, 1]])) == 2
 
@@ -539,8 +549,8 @@ class TestPartitions:
     ("heading", "row", "words"),
     [
         (",a,label", (0, 1.5, "yes"), "has a column without a name"),
-        ("patient,a,label", ("NA", 1.5, "yes"), "line 2: patient 'NA' stands for one that is missing"),
-        ("site,a,label", ("nan", 1.5, "yes"), "line 2: site 'nan' stands for one that is missing"),
+        ("patient,a,label", ("NA", 1.5, "yes"), "line 2: patient 'NA' stands for a missing value"),
+        ("site,a,label", ("nan", 1.5, "yes"), "line 2: site 'nan' stands for a missing value"),
     ],
 )
 def test_what_other_programs_write(heading: str, row: Sequence[object], words: str, tmp_path: Path) -> None:
@@ -571,12 +581,12 @@ def test_images_that_lie_too_deep_or_beside(tmp_path: Path) -> None:
     for split in ("train", "val"):
         for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
             picture(tmp_path / "split" / split / name, 10)
-    with pytest.raises(UserError, match="'val' lies beside 'train'"):
+    with pytest.raises(UserError, match="has a folder 'val' next to 'train'"):
         load(tmp_path / "split")
     picture(tmp_path / "split" / "train" / "a" / ".hidden" / "0.png", 10)
     load(tmp_path / "split" / "train")
     picture(tmp_path / "split" / "train" / "a" / "more" / "0.png", 10)
-    with pytest.raises(UserError, match=r"0\.png' lies too deep: images of a class are expected in '.*a' itself"):
+    with pytest.raises(UserError, match=r"0\.png' is too deep. Move images of the class into '.*a' itself"):
         load(tmp_path / "split" / "train")
 
 
@@ -584,10 +594,10 @@ def test_images_that_lie_too_deep_or_beside(tmp_path: Path) -> None:
     ("mode", "shape", "first"),
     [("RGBA", (3, 4, 4), 255), ("P", (3, 4, 4), 255), ("CMYK", (3, 4, 4), 255), ("LA", (1, 4, 4), 76)],
 )
-def test_pictures_of_a_data_set_are_grey_or_colour(mode: str, shape: tuple[int, ...], first: int) -> None:
+def test_pictures_of_a_data_set_are_gray_or_color(mode: str, shape: tuple[int, ...], first: int) -> None:
     red = Image.new("RGB", (4, 4), (255, 0, 0))
     red = red.convert("L").convert("LA") if mode == "LA" else red.convert(mode)
-    made = own.from_datasets([(red, 0), (red, 1)], [(red, 0), (red, 1)])
+    made = torch_datasets.from_datasets([(red, 0), (red, 1)], [(red, 0), (red, 1)])
     assert made.train.x.shape[1:] == shape and int(made.train.x[0, 0, 0, 0]) == first
 
 
@@ -596,22 +606,40 @@ def test_odd_things_of_data_sets(tmp_path: Path) -> None:
         classes = 2
 
     x = torch.randn(4, 3, requires_grad=True)
-    made = own.from_datasets(Counted(x, torch.arange(4) % 2), Counted(x.bfloat16(), torch.arange(4) % 2))
+    made = torch_datasets.from_datasets(Counted(x, torch.arange(4) % 2), Counted(x.bfloat16(), torch.arange(4) % 2))
     assert made.labels == ("0", "1") and made.test.x.dtype == torch.float32
-    with pytest.raises(UserError, match=r"has 4 channels \(\[4, 8, 8, 4\]\); give grey \(1\) or colour \(3\)"):
+    with pytest.raises(UserError, match=r"has 4 channels \(\[4, 8, 8, 4\]\). Give gray \(1\) or color \(3\)"):
         from_arrays(torch.zeros(4, 8, 8, 4, dtype=torch.uint8), [0, 1, 0, 1], torch.zeros(1, 8, 8, 4), [0])
     sparse = torch.eye(4).to_sparse()
     assert torch.equal(from_arrays(sparse, [0, 1, 0, 1], sparse, [0, 1, 0, 1]).train.x, torch.eye(4))
     np.savez(tmp_path / "mine.npz", x=np.zeros((4, 3), np.float32), y=np.eye(4, dtype=int))
     (tmp_path / "all" / "client-0").mkdir(parents=True)
     (tmp_path / "mine.npz").rename(tmp_path / "all" / "client-0" / "mine.npz")
-    with pytest.raises(UserError, match="must hold whole numbers in y, one for each of the 4 rows of x"):
+    with pytest.raises(UserError, match=r"has other labels than integers, one for each of the 4 rows of x. Correct y."):
         load(tmp_path / "all")
 
 
-def test_a_class_that_the_split_took_says_so(tmp_path: Path) -> None:
+def test_a_class_that_is_all_test_samples_is_named(tmp_path: Path) -> None:
     rows = [(i, "rare" if i == 0 else "usual", "test" if i < 3 else "train") for i in range(12)]
     with pytest.raises(
-        UserError, match=r"class 'rare' .*; all 1 are for testing: take another seed, or say in a column"
+        UserError, match=r"class 'rare' .*\. All of its samples \(1\) are for testing: move some to training"
     ):
         load(table(tmp_path / "mine.csv", "a,label,split", rows))
+
+    def test_a_hugging_face_data_set_by_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A local folder stands for a name of the hub: their library reads both alike."""
+        datasets = pytest.importorskip("datasets")
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        for part, rows in (("train", 6), ("test", 2)):
+            table = {"a": [float(row) for row in range(rows)], "b": [0.5] * rows, "fine": ["x", "y"] * (rows // 2)}
+            datasets.Dataset.from_dict(table).to_parquet(str(tmp_path / "data" / f"{part}-0.parquet"))
+        named = {"name": str(tmp_path / "data"), "label": "fine"}
+        source = sources.load("huggingface", None, **named)
+        assert source.labels == ("x", "y") and source.train.x[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+        assert len(source.test) == 2 and source.train.y.tolist() == [0, 1] * 3
+        with pytest.raises(UserError, match=r"has no column 'coarse'\. Name another by the option label"):
+            sources.load("huggingface", None, **named | {"label": "coarse"})
+        with pytest.raises(UserError, match=r"needs the option name\. Add --set data\.options\.name"):
+            sources.load("huggingface")
+        with pytest.raises(UserError, match="cannot load"):
+            sources.load("huggingface", None, name=str(tmp_path / "nowhere"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedskew.core.errors import UserError
 from fedskew.data import files, sources
-from fedskew.data.catalogue import Source
-from fedskew.errors import UserError
+from fedskew.data.custom import table as custom_table
+from fedskew.data.sources import Source
 
 
 @pytest.fixture(autouse=True)
@@ -122,22 +124,23 @@ class TestPlaces:
 @pytest.mark.parametrize(
     ("heading", "message"),
     [
-        ("label,a,b,a", "has 2 columns 'a'; give each column a name of its own"),
+        ("label,a,b,a", "has 2 columns 'a'. Give each column another name"),
         ("label,a,label", "has 2 columns 'label'"),
-        ("Label,a", "has a column 'Label'; did you mean 'label'"),
-        ("label,a,Site", "has a column 'Site'; did you mean 'site'"),
-        ("label,a,PATIENT", "has a column 'PATIENT'; did you mean 'patient'"),
+        ("Label,a", "has a column 'Label'. Rename it to 'label'"),
+        ("label,a,Site", "has a column 'Site'. Rename it to 'site'"),
+        ("label,a,PATIENT", "has a column 'PATIENT'. Rename it to 'patient'"),
         (
             "label,a,Patient_ID",
-            "has a column 'Patient_ID', which is not read as a patient; call it 'patient', or leave it out",
+            "has a column 'Patient_ID', which is not read as a patient. Rename it to 'patient', or remove it",
         ),
         (
             "label,hospital,path",
-            "has a column 'hospital', which is not read as a site; call it 'site', or leave it out",
+            "has a column 'hospital', which is not read as a site. Rename it to 'site', or remove it",
         ),
-        ("lable,a", "has no column 'label'; did you mean 'lable'"),
-        ("label;a;site", r"seems to be separated by ';'; save it with commas"),
-        ("label\ta", "seems to be separated by tabs; save it with commas"),
+        ("lable,a", "has no column 'label', but lable, a. Call the column of the classes 'label'"),
+        ("lable;a;site", "has no column 'label', but lable, a, site. Call"),
+        ("label,a,,b", "has a column without a name. Give it another name if it is a feature, or remove it"),
+        ("Unnamed: 0,label,a", "has a column 'Unnamed: 0'. Give it another name"),
     ],
 )
 def test_headings_that_are_refused(tmp_path: Path, heading: str, message: str) -> None:
@@ -153,24 +156,79 @@ def test_a_measurement_may_be_called_nearly_like_a_known_column(tmp_path: Path) 
 
 def test_latin_1_is_named_with_its_line_and_the_remedy(tmp_path: Path) -> None:
     path = written(tmp_path / "my.csv", "label,a,site\nx,1,Nord\nx,2,Süd\n", "latin-1")
-    with pytest.raises(UserError, match=r"my\.csv', line 3 is not in UTF-8; save the file as CSV in UTF-8"):
+    with pytest.raises(UserError, match=r"my\.csv', line 3 is not in UTF-8. Save the file as CSV in UTF-8"):
         load(path)
 
 
 def test_a_cell_that_never_ends_is_named_with_its_line(tmp_path: Path) -> None:
     path = written(tmp_path / "my.csv", 'label,a\nx,1\nx,"' + "2" * 200_000 + "\n")
-    with pytest.raises(UserError, match=r"my\.csv', line 3 is not as in a CSV file"):
+    with pytest.raises(UserError, match=r"my\.csv', line 3 is not CSV"):
         files.table(path)
+
+
+def test_what_spreadsheets_add_is_left_out(tmp_path: Path) -> None:
+    """A line that names the separator, empty columns and rows behind the others, and spaces before a quote."""
+    rows = "".join(f'{"xy"[at % 2]};{at},5; "a; b";;\r\n' for at in range(10))
+    path = written(tmp_path / "my.csv", f"\ufeffsep=;\r\nlabel;a;note;;\r\n{rows};;;;\r\n;;;;\r\n")
+    source = load(path)
+    assert source.train.x.shape == (8, 2)
+    assert source.lines[0] == 3
+    plain = "label,a,note\n" + "".join(f"{'xy'[at % 2]},{at}.5,a; b\n" for at in range(10))
+    assert np.array_equal(load(written(tmp_path / "b.csv", plain)).train.x, source.train.x)
+
+
+def test_an_empty_row_in_the_only_column_is_no_row_to_leave_out(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"line 3: column 'text' is empty"):
+        custom_table.read(written(tmp_path / "my.csv", 'text\na\n""\nb\n'), labeled=False)
+
+
+def test_long_texts_are_read_and_a_quote_that_never_ends_is_not(tmp_path: Path) -> None:
+    rows = "".join(f"{'xy'[at % 2]},{'word ' * 100_000}\n" for at in range(4))
+    assert len(load(written(tmp_path / "my.csv", f"label,text\n{rows}")).train) == 3
+    with pytest.raises(UserError, match=r"line 4 is not CSV \(unexpected end of data\)\. Correct the line"):
+        load(written(tmp_path / "my.csv", 'label,text\nx,a\ny,b\nx,"c\ny,d\n'))
+
+
+class TestFoldersOfTables:
+    ROWS = tuple(("xy"[at % 2], at) for at in range(10))
+
+    def test_each_table_is_a_site(self, tmp_path: Path) -> None:
+        table(tmp_path / "north.csv", "label,a", self.ROWS)
+        written(tmp_path / "south.tsv", "a\tlabel\n" + "".join(f"{a}\t{label}\n" for label, a in self.ROWS))
+        source = load(tmp_path)
+        assert source.site_names == ("north", "south")
+        assert source.sites is not None and source.sites.bincount().tolist() == [8, 8]
+
+    def test_what_is_refused(self, tmp_path: Path) -> None:
+        table(tmp_path / "north.csv", "label,a,site", [(*row, "east") for row in self.ROWS])
+        with pytest.raises(UserError, match=r"the table of site 'north' has a column site with 'east'\. Remove"):
+            load(tmp_path)
+        (tmp_path / "images").mkdir()
+        with pytest.raises(UserError, match=r"holds 'north\.csv' and a folder 'images'\. Name the table itself"):
+            load(tmp_path)
+
+
+def test_a_table_without_test_samples_says_why(tmp_path: Path) -> None:
+    def said(heading: str, rows: Iterable[Sequence[object]]) -> str:
+        with pytest.raises(UserError) as caught:
+            load(table(tmp_path / "my.csv", heading, rows))
+        return str(caught.value)
+
+    assert "another label in every row" in said("label,a", [(at / 7, at) for at in range(9)])
+    lonely = said("label,a,site", [("xy"[at % 2], at, at) for at in range(9)])
+    assert "every class of a site has a single sample" in lonely and "remove the column site" in lonely
+    split = said("label,a,split", [("xy"[at % 2], at, "train") for at in range(9)])
+    assert "no test sample. Change some cells of the column split" in split
 
 
 # -------------------------------------------------------------------------------------------------------------- labels
 
 
-@pytest.mark.parametrize("label", ["NaN", "nan", "NA", "N/A", "<NA>", "NULL"])
+@pytest.mark.parametrize("label", ["?", "NaN", "nan", "NA", "N/A", "<NA>", "NULL"])
 def test_a_missing_label_is_no_class(tmp_path: Path, label: str) -> None:
     path = of_labels(tmp_path / "my.csv", ["0", "1", label])
     with pytest.raises(
-        UserError, match=rf"^label '{label}' \('.*my\.csv', line 4\) stands for a label that is missing"
+        UserError, match=rf"^label '{re.escape(label)}' \('.*my\.csv', line 4\) stands for a missing label"
     ):
         load(path)
     assert load(path, classes=f"0,1,{label}").labels == ("0", "1", label)
@@ -180,5 +238,5 @@ def test_whole_numbers_are_read_as_such(tmp_path: Path) -> None:
     source = load(of_labels(tmp_path / "my.csv", ["3", "3.0", "10.0", "2."]))
     assert source.labels == ("2", "3", "10")
     assert load(of_labels(tmp_path / "b.csv", ["3.0", "3.5"])).labels == ("3.0", "3.5")
-    with pytest.raises(UserError, match=r"label '3\.0' \('.*', line 3\) is no class; known: 3, 4"):
+    with pytest.raises(UserError, match=r"label '3\.0' \('.*', line 3\) is no class. Known: 3, 4"):
         load(of_labels(tmp_path / "c.csv", ["3", "3.0"]), classes="3,4")

@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_for_ever(self, content: bytes) -> None:
         self.send_response(200)
         self.end_headers()
-        with suppress(OSError):  # whoever asked has left
+        with suppress(OSError):  # the client has left
             while not self.server.released.is_set():
                 self.wfile.write(content)
                 self.server.sent += len(content)

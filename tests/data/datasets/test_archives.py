@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.data import archives
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data.datasets import archives
 
 Entries = Sequence[tuple[str, bytes]]
 TREE: Entries = [("set/a.txt", b"alpha"), ("set/deep/b.bin", bytes(range(256)) * 9), ("set/empty", b"")]
@@ -160,7 +160,7 @@ def test_what_is_there_is_not_touched_and_what_was_killed_is_cleared_away(tmp_pa
     archives.unpack(archive, tmp_path / "out")
     assert holdings(tmp_path / "out") == dict(TREE) and not (tmp_path / ".out.unpacking").exists()
     (tmp_path / "out" / "set" / "mine").write_text("mine")
-    with pytest.raises(UserError, match="is in the way"):
+    with pytest.raises(UserError, match=r"exists\. Remove it first"):
         archives.unpack(archive, tmp_path / "out")
     assert (tmp_path / "out" / "set" / "mine").read_text() == "mine"
 

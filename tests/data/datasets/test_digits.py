@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.io import savemat
-from tests.data.test_sources import write_mnist
 
+from fedskew.core.errors import UserError
 from fedskew.data.sources import load
-from fedskew.errors import UserError
+from tests.data.datasets.test_standard import write_mnist
 
 
 def house_numbers(path: Path, digits: list[int], **changes: Any) -> np.ndarray:
@@ -116,12 +116,12 @@ class TestPooledMnist:
     @pytest.mark.parametrize(
         ("options", "word"),
         [
-            ({"clients": 0}, "clients is 0 and must be a whole number of at least 1"),
-            ({"seed": -1}, "seed is -1 and must be a whole number of at least 0"),
-            ({"seed": 2**32}, r"must be below 2\*\*32"),
-            ({"alpha": 0.0}, "alpha is 0.0 and must be a number above 0"),
+            ({"clients": 0}, "clients is 0. Give an integer of at least 1."),
+            ({"seed": -1}, "seed is -1. Give an integer of at least 0."),
+            ({"seed": 2**32}, r"Set it below 2\*\*32"),
+            ({"alpha": 0.0}, "alpha is 0.0. Give a number above 0."),
             ({"min_size": 100}, "cannot have min_size=100 samples each"),
-            ({"tested": "all"}, "tested is 'all' and must be 'rest' or 'pool'"),
+            ({"tested": "all"}, "tested is 'all'. Set it to 'rest' or 'pool'"),
         ],
     )
     def test_other_options(self, tmp_path: Path, options: dict[str, Any], word: str) -> None:
@@ -145,7 +145,7 @@ class TestSvhn:
         share = torch.bincount(svhn.train.y) / 4000
         assert share[1] == pytest.approx(0.189, abs=0.02) and share[0] == pytest.approx(0.068, abs=0.01)
 
-    def test_only_official_files_unless_told(self, shared_data: Path) -> None:
+    def test_only_official_files_unless_verify_is_false(self, shared_data: Path) -> None:
         with pytest.raises(UserError, match="not the official file"):
             load("svhn", shared_data)
 
@@ -218,7 +218,7 @@ class TestDomains:
         )
         assert not torch.equal(other.train.x, some.train.x)
 
-    def test_grey_images_grow_along_lines(self, shared_data: Path) -> None:
+    def test_gray_images_grow_along_lines(self, shared_data: Path) -> None:
         found = load("digits-domains", shared_data, domains="mnist", fraction=0.01, clients_per_domain=1)
         assert (found.train.x[:, 0] == found.train.x[:, 2]).all()
         # Ink stays ink: the mean of MNIST is 0.1307, whatever the size.
@@ -227,10 +227,10 @@ class TestDomains:
     @pytest.mark.parametrize(
         ("options", "word"),
         [
-            ({"domains": "mnist,mnistm"}, "domains has 'mnistm'; did you mean 'mnist'"),
+            ({"domains": "mnist,mnistm"}, "domains has 'mnistm'. Did you mean 'mnist'"),
             ({"domains": "mnist,mnist"}, "'mnist' twice"),
             ({"fraction": 0}, "fraction is 0"),
-            ({"fraction": 1.5}, "fraction is 1.5 and must be at most 1"),
+            ({"fraction": 1.5}, "fraction is 1.5. Set it to at most 1"),
             ({"clients_per_domain": 0}, "clients_per_domain is 0"),
             ({"alpha": -1}, "alpha is -1"),
         ],

@@ -13,15 +13,15 @@ from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian
 
-from fedskew.data.listing import Listing
+from fedskew.core.errors import UserError
+from fedskew.data.datasets.listing import Listing
 from fedskew.data.sources import load
-from fedskew.errors import UserError
 
 ICH = "epidural,intraparenchymal,intraventricular,subarachnoid,subdural"
 ISIC = "MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK"
 
 
-def grey(path: Path, value: int, side: int = 128) -> None:
+def gray(path: Path, value: int, side: int = 128) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (side, side), value).save(path)
 
@@ -31,13 +31,13 @@ def one_hot(k: int, classes: int, form: str = "{:d}") -> str:
 
 
 def write_ich(root: Path, names: tuple[str, str] = ("train.csv", "test.csv")) -> None:
-    """Classes 0..4 twice in training, once in testing; the grey level is 10 times the number of the image."""
+    """Classes 0..4 twice in training, once in testing; the gray level is 10 times the number of the image."""
     number = 0
     for name, repeats in zip(names, (2, 1), strict=True):
         lines = [f"id,{ICH}"]
         for k in range(5 * repeats):
             lines.append(f"ID_{number:09x},{one_hot(k % 5, 5)}")
-            grey(root / "stage_1_train_images" / f"ID_{number:09x}.png", 10 * number)
+            gray(root / "stage_1_train_images" / f"ID_{number:09x}.png", 10 * number)
             number += 1
         (root / name).write_text("\n".join(lines) + "\n")
 
@@ -62,7 +62,7 @@ class TestMedMnist:
         with pytest.raises(UserError, match=r"needs the file 'pathmnist\.npz'"):
             load("medmnist", tmp_path, file="pathmnist.npz")
         np.savez(tmp_path / "chestmnist.npz", **arrays | {"train_labels": np.zeros((6, 14), dtype=int)})
-        with pytest.raises(UserError, match="one per sample"):
+        with pytest.raises(UserError, match="one integer per sample"):
             load("medmnist", tmp_path, file="chestmnist.npz")
 
     def test_no_file(self, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ class TestIch:
 
     def test_fediic_one_table_of_numbers(self, tmp_path: Path) -> None:
         for k in range(10):
-            grey(tmp_path / "stage_1_train_images" / f"ID_{k}.png", 20 * k, 16)
+            gray(tmp_path / "stage_1_train_images" / f"ID_{k}.png", 20 * k, 16)
         (tmp_path / "data.csv").write_text("id,class\n" + "".join(f"ID_{k},{k % 5}\n" for k in range(10)))
         ich = load("ich", tmp_path)
         # RandomState(0).permutation(10) is 2 8 4 9 1 6 7 3 0 5, and int(0.7 * 10) is 7.
@@ -212,7 +212,7 @@ class TestIchDicom:
     @pytest.mark.parametrize(
         ("row", "word"),
         [
-            ("ID_1_other,0", "line 3: ID_1_other,0 should be like"),
+            ("ID_1_other,0", "line 3: ID_1_other,0 is no label"),
             ("ID_1_epidural,2", "line 3"),
             ("ID_1_epidural", "line 3"),
         ],
@@ -281,7 +281,7 @@ class TestIsic:
             load("isic2019", tmp_path, grouped=True)
 
 
-def test_a_split_keeps_groups_and_shares() -> None:
+def test_a_split_respects_groups_and_shares() -> None:
     listing = Listing([Path(str(k)) for k in range(30)], [0] * 30, [k // 3 for k in range(30)])
     train, test = listing.split(0.7, seed=5)
     assert train.groups is not None and test.groups is not None

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.data import pages
-from fedskew.data.catalogue import READERS
+from fedskew.data import registry
+from fedskew.data.datasets import pages
 
-FOLDER = Path(__file__).parents[2] / "docs" / "data"
+FOLDER = Path(__file__).parents[3] / "docs" / "reference" / "data"
 
 
 def test_the_pages_in_the_repository_are_these() -> None:
     made = pages.pages()
     assert {path.stem for path in FOLDER.glob("*.md")} == set(made)
     for name, text in made.items():
-        assert (FOLDER / f"{name}.md").read_text() == text, f"python -m fedskew.data.pages docs/data ({name})"
+        assert (FOLDER / f"{name}.md").read_text() == text, (
+            f"python -m fedskew.data.datasets.pages docs/reference/data ({name})"
+        )
 
 
 @pytest.mark.parametrize("name", sorted(pages.pages()))
@@ -30,4 +32,4 @@ def test_every_option_is_explained() -> None:
         said, _, table = text.partition("| option | default |")
         for option in re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE):
             assert f"`{option}`" in said, (name, option)
-        assert READERS[name].licence in text
+        assert registry.info(name).license in text

@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fedskew.data import catalogue
+from fedskew.core.errors import UserError
+from fedskew.data import sources
 from fedskew.data.sources import load
-from fedskew.errors import UserError
 
 CINIC = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -90,7 +90,7 @@ class TestCinic:
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="data set 'cinic10' needs 'train', which is in none of"):
             load("cinic10", tmp_path)
-        with pytest.raises(UserError, match="name the folder"):
+        with pytest.raises(UserError, match="Name the folder"):
             load("cinic10")
 
 
@@ -104,12 +104,12 @@ class TestTinyImageNet:
         assert tiny.train.x.shape == (6, 3, 64, 64)
         red = tiny.train.x[:, 0].float().mean((1, 2))
         assert torch.allclose(red, torch.tensor([0.0, 0, 100, 100, 200, 200]), atol=4)  # JPEG loses a little
-        assert (tiny.test.x[3] - tiny.test.x[3, :1]).abs().max() == 0  # a grey image has three equal channels
+        assert (tiny.test.x[3] - tiny.test.x[3, :1]).abs().max() == 0  # a gray image has three equal channels
 
     def test_moments_are_measured_once(self, tmp_path: Path) -> None:
         write_tiny(tmp_path)
         tiny = load("tiny-imagenet", tmp_path)
-        assert (tiny.mean, tiny.std) == catalogue.moments(tiny.train.x)
+        assert (tiny.mean, tiny.std) == sources.moments(tiny.train.x)
         assert tiny.mean[0] == pytest.approx(100 / 255, abs=0.01)
         assert load("tiny-imagenet", tmp_path).mean == tiny.mean
 
@@ -122,7 +122,7 @@ class TestTinyImageNet:
         write_tiny(tmp_path / "t")
         with (tmp_path / "t" / "val" / "val_annotations.txt").open("a") as file:
             file.write("val_4.JPEG\tn99999999\t0\t0\t1\t1\n")
-        with pytest.raises(UserError, match=r"line 5: class 'n99999999' is not one of the 3"):
+        with pytest.raises(UserError, match=r"line 5: class 'n99999999' is not in wnids.txt"):
             load("tiny-imagenet", tmp_path / "t")
 
     def test_missing_files(self, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.data import catalogue, readers, safe_pickle, sources
-from fedskew.data.sources import Source, from_arrays, load
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data import registry
+from fedskew.data.datasets import safe_pickle
+from fedskew.data.sources import Source, from_arrays, load, moments
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 
@@ -66,7 +68,7 @@ class TestRealFiles:
         assert mnist.train.y[:5].tolist() == [5, 0, 4, 1, 9]
         assert mnist.train.x.shape == (60000, 1, 28, 28)
         assert mnist.checksums["train-labels-idx1-ubyte"] == "md5:a25bea736e30d166cdddb491f175f624"
-        mean, std = catalogue.moments(mnist.train.x)
+        mean, std = moments(mnist.train.x)
         assert (round(mean[0], 4), round(std[0], 4)) == (0.1307, 0.3081) == (mnist.mean[0], mnist.std[0])
 
     def test_cifar10_is_complete(self, shared_data: Path) -> None:
@@ -77,7 +79,7 @@ class TestRealFiles:
         assert [cifar.labels[y] for y in cifar.test.y[:4]] == ["cat", "ship", "ship", "airplane"]
         assert (cifar.train.x.shape, cifar.train.x.dtype) == ((50000, 3, 32, 32), torch.uint8)
         assert next(iter(cifar.checksums)) == "data_batch_1"
-        mean, std = catalogue.moments(cifar.train.x)
+        mean, std = moments(cifar.train.x)
         assert tuple(round(m, 4) for m in mean) == pytest.approx(cifar.mean, abs=1e-4)
         assert tuple(round(s, 4) for s in std) == pytest.approx(cifar.std, abs=1e-4)
 
@@ -118,11 +120,11 @@ class TestSynthetic:
         assert torch.equal(one.train.x, again.train.x)
         assert not torch.equal(one.train.x, other.train.x)
 
-    def test_classes_can_be_told_apart(self) -> None:
+    def test_classes_are_separable(self) -> None:
         made = load("synthetic", samples=400, classes=4)
         flat, test = made.train.x.flatten(1).double(), made.test.x.flatten(1).double()
-        centres = torch.stack([flat[made.train.y == c].mean(0) for c in range(4)])
-        assert (torch.cdist(test, centres).argmin(1) == made.test.y).double().mean() > 0.95
+        centers = torch.stack([flat[made.train.y == c].mean(0) for c in range(4)])
+        assert (torch.cdist(test, centers).argmin(1) == made.test.y).double().mean() > 0.95
 
     @pytest.mark.parametrize(
         ("options", "word"),
@@ -157,7 +159,8 @@ class TestIdx:
             load("mnist", tmp_path)
 
     def test_fashion_mnist_falls_back_to_the_debian_package(self, tmp_path: Path, monkeypatch: Any) -> None:
-        monkeypatch.setattr(readers, "_DEBIAN_FASHION", tmp_path / "debian")
+        debian = replace(registry.info("fashion-mnist"), elsewhere=(str(tmp_path / "debian"),))
+        monkeypatch.setitem(registry.datasets(), "fashion-mnist", debian)
         write_mnist(tmp_path / "debian", ".gz")
         (tmp_path / "empty").mkdir()
         for folder in (None, tmp_path / "empty"):
@@ -184,7 +187,7 @@ class TestIdx:
     def test_more_images_than_labels(self, tmp_path: Path) -> None:
         write_mnist(tmp_path)
         (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(np.zeros(6)))
-        with pytest.raises(UserError, match="7 samples do not match 6 labels"):
+        with pytest.raises(UserError, match=r"7 samples have 6 labels. Give each one label."):
             load("mnist", tmp_path, verify=False)
 
     def test_labels_out_of_range_name_the_file(self, tmp_path: Path) -> None:
@@ -261,7 +264,7 @@ class TestSafePickle:
         assert trace.exists(), "the file must do harm when it is not refused"
         trace.unlink()
         (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": shell}, protocol=protocol))
-        with pytest.raises(UserError, match=r"test_batch' wants to use '(posix|nt)\.system'"):
+        with pytest.raises(UserError, match=r"test_batch' uses '(posix|nt)\.system'"):
             load("cifar10", tmp_path, verify=False)
         assert not trace.exists()
 
@@ -317,7 +320,7 @@ class TestNpz:
 
     def test_missing_array(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "mine.npz", x_train=np.zeros(3))
-        with pytest.raises(UserError, match=r"mine.npz' holds x_train and must hold x_train, y_train, x_test, y_test"):
+        with pytest.raises(UserError, match=r"mine.npz' holds x_train. Save x_train, y_train, x_test, y_test"):
             load("npz", tmp_path / "mine.npz")
 
     def test_pickled_objects_inside_are_refused(self, tmp_path: Path) -> None:
@@ -348,50 +351,50 @@ class TestNpz:
 
 class TestLoad:
     def test_unknown_name_suggests_the_nearest(self) -> None:
-        with pytest.raises(UserError, match="'cifar-10' is unknown; did you mean 'cifar10'"):
+        with pytest.raises(UserError, match=r"'cifar-10' is unknown\. Did you mean 'cifar10'"):
             load("cifar-10")
 
     def test_unknown_option_suggests_the_nearest(self) -> None:
-        with pytest.raises(UserError, match="data set 'synthetic' has no option 'sample'; did you mean 'samples'"):
+        with pytest.raises(UserError, match=r"data set 'synthetic' has no option 'sample'\. Did you mean 'samples'"):
             load("synthetic", sample=3)
-        with pytest.raises(UserError, match="'digits' has no option 'verify'; it takes none"):
+        with pytest.raises(UserError, match=r"'digits' has no option 'verify'\. Remove it"):
             load("digits", verify=False)
 
     def test_a_switch_is_true_or_false_and_a_number_is_whole(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="data set 'own': seed is 'x' and must be a whole number"):
+        with pytest.raises(UserError, match=r"data set 'own': seed is 'x'. Give an integer."):
             load("own", tmp_path, seed="x")
-        with pytest.raises(UserError, match="data set 'own': skip_bad is 3 and must be true or false"):
+        with pytest.raises(UserError, match=r"data set 'own': skip_bad is 3. Give true or false."):
             load("own", tmp_path, skip_bad=3)
-        with pytest.raises(UserError, match="data set 'mnist': verify is 'no' and must be true or false"):
+        with pytest.raises(UserError, match=r"data set 'mnist': verify is 'no'. Give true or false."):
             load("mnist", tmp_path, verify="no")
 
     def test_files_are_needed(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="'mnist' is read from files: name the folder") as raised:
+        with pytest.raises(UserError, match=r"'mnist' is read from files\. Name the folder") as raised:
             load("mnist")
-        assert "--data-dir FOLDER or FEDSKEW_DATA; 'fedskew data get mnist' fetches it" in str(raised.value)
-        with pytest.raises(UserError, match=r"which is in none of .*; 'fedskew data get mnist' fetches it"):
+        assert "--data-dir FOLDER or FEDSKEW_DATA. Type 'fedskew data get mnist' to fetch it." in str(raised.value)
+        with pytest.raises(UserError, match=r"which is in none of .*Type 'fedskew data get mnist' to fetch it"):
             load("mnist", tmp_path)
-        with pytest.raises(UserError, match=r"'isic2019' needs .*; 'fedskew data get isic2019' says where to ask"):
+        with pytest.raises(UserError, match=r"'isic2019' needs .*Type 'fedskew data get isic2019' to see how to apply"):
             load("isic2019", tmp_path)
-        with pytest.raises(UserError, match=r"'medmnist' needs .*; 'fedskew data list' says what can be fetched"):
+        with pytest.raises(UserError, match=r"'medmnist' needs .*Type 'fedskew data list' to see what can be fetched"):
             load("medmnist", tmp_path, file="pathmnist.npz")
-        with pytest.raises(UserError, match=r"data folder '.*nowhere' does not exist"):
+        with pytest.raises(UserError, match=r"data folder '.*nowhere', needed for data set 'cifar10', is missing"):
             load("cifar10", tmp_path / "nowhere")
         with pytest.raises(UserError, match=r"'cifar10' needs the file 'data_batch_1' \(plain, \.gz or \.xz\)"):
             load("cifar10", tmp_path)
 
-    def test_the_catalogue_says_what_there_is(self) -> None:
-        entries = {entry.name: entry for entry in sources.known()}
+    def test_the_registry_describes_what_there_is(self) -> None:
+        entries = {entry.name: entry for entry in registry.known()}
         assert set(entries) >= {"digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "npz", "synthetic"}
         assert list(entries) == sorted(entries)
-        assert all(entry.what and entry.licence and entry.origin for entry in entries.values())
+        assert all(entry.what and entry.license and entry.origin for entry in entries.values())
 
     def test_a_new_reader_needs_one_decorator(self, monkeypatch: Any) -> None:
-        monkeypatch.setattr(catalogue, "READERS", dict(catalogue.READERS))
-        monkeypatch.setattr(sources, "READERS", catalogue.READERS)
+        known = dict(registry.datasets())
+        monkeypatch.setattr(registry, "datasets", lambda: known)
 
-        @sources.reader("mine", what="two points", licence="none", origin="here")
-        def mine(folder: Path | None, *, scale: float = 1.0) -> Source:
+        @registry.register("mine", what="two points", license="none", origin="here")
+        def own(folder: Path | None, *, scale: float = 1.0) -> Source:
             return from_arrays([[scale]], [0], [[scale]], [0], name="mine")
 
         assert load("mine", scale=3.0).train.x.tolist() == [[3.0]]

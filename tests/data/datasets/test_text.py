@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.data.read_text import FIRST, PADDING, UNKNOWN, tokens, vocabulary
+from fedskew.core.errors import UserError
+from fedskew.data.preprocessing.text import FIRST, PADDING, UNKNOWN, tokens, vocabulary
 from fedskew.data.sources import load
-from fedskew.errors import UserError
 
 
 def write(path: Path, rows: list[tuple[str, ...]]) -> None:
@@ -75,13 +75,13 @@ class TestAgNews:
 
     def test_a_file_of_one_s_own_cannot_be_fetched(self, tmp_path: Path) -> None:
         self.rows(tmp_path)
-        with pytest.raises(UserError, match=r"'mine\.csv'.*; make it, or name another$"):
+        with pytest.raises(UserError, match=r"'mine\.csv'.*\. Make it, or name another\.$"):
             load("ag-news", tmp_path, train="mine.csv")
         (tmp_path / "train.csv").unlink()
-        with pytest.raises(UserError, match=r"'train\.csv'.*'fedskew data get ag-news' fetches it$"):
+        with pytest.raises(UserError, match=r"'train\.csv'.*'fedskew data get ag-news' to fetch it\.$"):
             load("ag-news", tmp_path)
 
-    def test_only_official_files_unless_told(self, tmp_path: Path) -> None:
+    def test_only_official_files_unless_verify_is_false(self, tmp_path: Path) -> None:
         self.rows(tmp_path)
         with pytest.raises(UserError, match=r"train\.csv' is not the official file"):
             load("ag-news", tmp_path)

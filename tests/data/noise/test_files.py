@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedskew.data.noise_files import human_labels, matrix, soft_labels
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data.noise.files import human_labels, matrix, soft_labels
 
 TRUE = np.array([0, 1, 2, 1])
 
@@ -43,14 +43,14 @@ class TestSoftLabels:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ("a,1,0\n", "holds 1 x 2 probabilities, and must hold 2 x 3, one row a sample"),
-            ("a,1,0,0\nb,1,0,0\nc,1,0,0\n", "holds 3 x 3 probabilities, and must hold 2 x 3"),
-            ("a,1,0,0\nb,0.5,0.2,0.2\n", "row 1 sums to 0.9; rows must be probabilities that sum to 1"),
-            ("a,1.5,-0.5,0\nb,1,0,0\n", "row 0 sums to 1; rows must be probabilities"),
-            ("a,1,0,0\nb,x,0,0\n", "holds something that is no finite number"),
-            ("a,1,0,0\nb,nan,0,0\n", "holds something that is no finite number"),
-            ("a,1,0,0\nb,1\n", "no CSV file with the same number of columns in every row"),
-            ("", "no CSV file with the same number of columns in every row"),
+            ("a,1,0\n", "holds 1 x 2 probabilities. Give 2 x 3, one row for each sample."),
+            ("a,1,0,0\nb,1,0,0\nc,1,0,0\n", "holds 3 x 3 probabilities. Give 2 x 3"),
+            ("a,1,0,0\nb,0.5,0.2,0.2\n", "row 1 sums to 0.9. Give probabilities that sum to 1"),
+            ("a,1.5,-0.5,0\nb,1,0,0\n", "row 0 sums to 1. Give probabilities"),
+            ("a,1,0,0\nb,x,0,0\n", "holds no finite number somewhere"),
+            ("a,1,0,0\nb,nan,0,0\n", "holds no finite number somewhere"),
+            ("a,1,0,0\nb,1\n", "has rows of different length"),
+            ("", "has rows of different length"),
             (b"\xff\xfe", "is not in UTF-8"),
         ],
     )
@@ -81,12 +81,12 @@ class TestMatrix:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ([[0.9, 0.2], [0.5, 0.5]], "row 0 sums to 1.1; rows must be probabilities that sum to 1"),
-            ([[0.9, 0.1], [1.5, -0.5]], "row 1 sums to 1; rows must be probabilities"),
+            ([[0.9, 0.2], [0.5, 0.5]], "row 0 sums to 1.1. Give probabilities that sum to 1"),
+            ([[0.9, 0.1], [1.5, -0.5]], "row 1 sums to 1. Give probabilities"),
             ([[[1, 0], [0, 1]], [[1, 0], [0, 0.5]], [[1, 0], [0, 1]]], "row 1, 1 sums to 0.5"),
-            ([[1.0]], "is 1 x 1, and must be 2 x 2, or 3 x 2 x 2, one for each client"),
-            ([[1, 0], [1]], "no finite number, or rows of different length"),
-            ({"a": 1}, "holds something that is no finite number"),
+            ([[1.0]], "is 1 x 1. Give 2 x 2, or 3 x 2 x 2, one for each client"),
+            ([[1, 0], [1]], "no finite number somewhere, or rows of different length"),
+            ({"a": 1}, "holds no finite number somewhere"),
         ],
     )
     def test_mistakes(self, tmp_path: Path, content: object, words: str) -> None:
@@ -148,12 +148,12 @@ class TestHumanLabels:
     @pytest.mark.parametrize(
         ("key", "content", "words"),
         [
-            (None, "a,b\n0,0\n", "noise.key is not set; it has a, b"),
-            ("c", "a,b\n0,0\n", "there is no column 'c' (noise.key); it has a, b"),
-            ("a", "a,b\n0,0\n", "has 1 labels, and the data has 4 training samples"),
+            (None, "a,b\n0,0\n", "noise.key is not set. Choose one of a, b"),
+            ("c", "a,b\n0,0\n", "there is no column 'c' (noise.key). Choose one of a, b"),
+            ("a", "a,b\n0,0\n", "has 1 labels for 4 training samples. Give one for each."),
             ("a", "a\n0\n1\n2\n3\n", "label 3 is outside 0..2"),
             ("a", "a\n0\n1\n2\n-1\n", "label -1 is outside 0..2"),
-            ("a", "a\n0\n1\n2\n0.5\n", "must hold whole numbers, one a sample"),
+            ("a", "a\n0\n1\n2\n0.5\n", "holds other labels than integers"),
             ("a", "a\n0\n1\n2\ncat\n", "no finite number"),
         ],
     )
@@ -167,7 +167,7 @@ class TestHumanLabels:
             def __reduce__(self) -> tuple[object, tuple[str]]:
                 return exec, ("raise SystemExit",)
 
-        with pytest.raises(UserError, match="do not trust it"):
+        with pytest.raises(UserError, match="Do not trust it"):
             human_labels(written(tmp_path / "evil.pt", pickle.dumps({"a": Evil()})), "a", TRUE, 3)
 
     def test_the_real_file(self, shared_data: Path) -> None:
@@ -181,6 +181,6 @@ class TestHumanLabels:
 
 
 def _clean(path: Path) -> np.ndarray:
-    from fedskew.data.noise_files import _columns
+    from fedskew.data.noise.files import _columns
 
     return np.asarray(_columns(path)["clean_label"])

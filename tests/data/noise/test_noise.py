@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.data.flips import RULES, floor
-from fedskew.data.ledger import Ledger
-from fedskew.data.noise import check, draw, rates
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data.noise.flips import RULES, floor
+from fedskew.data.noise.ledger import Ledger
+from fedskew.data.noise.noise import check, draw, rates
 
 EXCLUSIVE = ("h_idn", "symmetric", "pairflip", "idn")
 
@@ -143,29 +143,29 @@ def test_promises(number: int) -> None:
     assert ((ledger.observed >= 0) & (ledger.observed < given["classes"])).all()
     assert (ledger.noisy == (eta > 0)).all()
     for k in range(len(eta)):
-        mine, seen = y[offsets[k] : offsets[k + 1]], ledger.observed[offsets[k] : offsets[k + 1]]
-        wrong = int((mine != seen).sum())
+        own, seen = y[offsets[k] : offsets[k + 1]], ledger.observed[offsets[k] : offsets[k + 1]]
+        wrong = int((own != seen).sum())
         if eta[k] == 0:
             assert wrong == 0
             continue
         if given.get("scope") == "local":
-            assert set(seen) <= set(mine)
+            assert set(seen) <= set(own)
         if kind in EXCLUSIVE and given.get("count", "exact") == "exact":
-            assert wrong == floor(eta[k] * len(mine))
+            assert wrong == floor(eta[k] * len(own))
         if kind == "asymmetric":
-            meant = given["mapping"][mine]
-            able = (meant != mine) & (given["scope"] == "global" or np.isin(meant, mine))
-            assert (seen[mine != seen] == meant[mine != seen]).all() and not (seen != mine)[~able].any()
+            meant = given["mapping"][own]
+            able = (meant != own) & (given["scope"] == "global" or np.isin(meant, own))
+            assert (seen[own != seen] == meant[own != seen]).all() and not (seen != own)[~able].any()
             if given["count"] == "exact":
                 assert wrong == floor(eta[k] * able.sum())
         if kind == "transition" and given["mode"] == "quota":
             table = given["matrix"] if given["matrix"].ndim == 2 else given["matrix"][k]
-            for label in set(mine):
-                counts = np.bincount(seen[mine == label], minlength=given["classes"])
+            for label in set(own):
+                counts = np.bincount(seen[own == label], minlength=given["classes"])
                 assert (abs(counts - counts.sum() * table[label]) < 1).all()
         if kind == "human":
             assert (seen == given["labels"][offsets[k] : offsets[k + 1]]).all()
-        assert ledger.realised[k] == wrong / len(mine)
+        assert ledger.realized[k] == wrong / len(own)
         assert ledger.flips(k).sum() == wrong and not ledger.flips(k).diagonal().any()
     assert ledger.flips().sum() == ledger.flipped.sum() == sum(ledger.flips(k).sum() for k in range(len(eta)))
     assert (draw(**given).observed == ledger.observed).all()
@@ -202,12 +202,12 @@ def test_ledger_by_hand() -> None:
     ledger = Ledger("human", 3, np.array([0, 2, 2, 5]), np.array([0, 1, 1, 1, 2]), np.array([2, 1, 0, 2, 2]),
                     np.array([True, False, True]), np.array([0.5, 0.0, 0.6]))  # fmt: skip
     assert ledger.flipped.tolist() == [True, False, True, True, False]
-    assert ledger.realised.tolist() == [0.5, 0.0, 2 / 3]
+    assert ledger.realized.tolist() == [0.5, 0.0, 2 / 3]
     assert ledger.flips(0).tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 0]]
     assert ledger.flips(1).sum() == 0
     assert ledger.flips().tolist() == [[0, 0, 1], [1, 0, 1], [0, 0, 0]]
     assert ledger.summary() == {
-        "kind": "human", "noisy": [0, 2], "target": [0.5, 0.0, 0.6], "realised": [0.5, 0.0, 2 / 3],
+        "kind": "human", "noisy": [0, 2], "target": [0.5, 0.0, 0.6], "realized": [0.5, 0.0, 2 / 3],
         "flips": [[0, 0, 1], [1, 0, 1], [0, 0, 0]], "soft_labels": "",
     }  # fmt: skip
 
@@ -222,13 +222,13 @@ def test_the_target_of_a_matrix_is_what_it_promises() -> None:
 @pytest.mark.parametrize(
     ("y", "classes", "scope", "sentence"),
     [
-        ([0], 2, "global", "noise 'symmetric': client 0 has 1 samples; a noisy client must have 2 or more"),
-        ([0, 0], 1, "global", "noise 'symmetric': the data has 1 class, and labels can be wrong from 2 on"),
+        ([0], 2, "global", "noise 'symmetric': client 0 has 1 samples. Set fewer clients: a noisy one needs 2."),
+        ([0, 0], 1, "global", "noise 'symmetric': the data has 1 class. Use --noise none."),
         (
             [1, 1, 1],
             3,
             "local",
-            "noise 'symmetric': client 0 has samples of one class; scope 'local' needs 2 or more",
+            "noise 'symmetric': client 0 has samples of one class. Use noise.scope=global, or give 2 classes.",
         ),
     ],
 )
@@ -243,7 +243,7 @@ def test_federations_that_cannot_be_noisy(y: list[int], classes: int, scope: str
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_numpy_s_seeds_are_all_that_legacy_has(seed: int) -> None:
-    with pytest.raises(UserError, match=rf"noise.legacy is true, and the seed {seed}; numpy's are from 0"):
+    with pytest.raises(UserError, match=rf"noise.legacy is true, and the seed {seed}. Choose a seed from 0"):
         rates("exact", 10, seed, rho=0.4, legacy=True)
 
 
@@ -252,5 +252,5 @@ def test_labels_of_a_file_need_no_second_sample() -> None:
     y, offsets, said = np.array([0, 1, 2]), np.array([0, 1, 3, 3]), np.array([1, 1, 0])
     ledger = draw("human", y, offsets, 3, np.ones(3), 0, labels=said)
     assert ledger.observed.tolist() == [1, 1, 0] and ledger.target.tolist() == [1.0, 0.5, 0.0]
-    with pytest.raises(UserError, match="client 0 has 1 samples; a noisy client must have 2 or more"):
+    with pytest.raises(UserError, match=r"client 0 has 1 samples\. Set fewer clients: a noisy one needs 2."):
         draw("symmetric", y, offsets, 3, np.ones(3), 0)

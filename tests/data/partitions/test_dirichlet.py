@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.cli import decoding
-from fedskew.data import dirichlet
-from fedskew.data.partition import counts, partition
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.core.progress import listening
+from fedskew.data.partitions import dirichlet
+from fedskew.data.partitions.partition import counts, partition
+from fedskew.experiment.callbacks import progress
 
 FEDNTD = 19940817  # the seed of FedNTD and FedLMD
 
@@ -86,23 +87,25 @@ def test_dirichlet_replays_fedvls_figure_2() -> None:
 def plain_replay(labels: np.ndarray, classes: int, clients: int, seed: int, alpha: float) -> list[list[int]]:
     """Section 6.2 read aloud, one sample at a time, without any of the short cuts."""
     stream = np.random.RandomState(seed)
-    held: list[list[int]] = []
-    while not held or min(map(len, held)) < 10:
-        held = [[] for _ in range(clients)]
+    assigned: list[list[int]] = []
+    while not assigned or min(map(len, assigned)) < 10:
+        assigned = [[] for _ in range(clients)]
         for label in range(classes):
             samples = np.flatnonzero(labels == label)
             stream.shuffle(samples)
             shares = stream.dirichlet([alpha] * clients)
-            shares = np.array([s if len(h) < len(labels) / clients else 0.0 for s, h in zip(shares, held, strict=True)])
+            shares = np.array(
+                [s if len(h) < len(labels) / clients else 0.0 for s, h in zip(shares, assigned, strict=True)]
+            )
             ends = np.floor(np.cumsum(shares / shares.sum()) * len(samples)).astype(int)
             start = 0
             for client in range(clients):
                 end = len(samples) if client == clients - 1 else ends[client]
-                held[client] += samples[start:end].tolist()
+                assigned[client] += samples[start:end].tolist()
                 start = end
-    for mine in held:
-        stream.shuffle(mine)
-    return held
+    for own in assigned:
+        stream.shuffle(own)
+    return assigned
 
 
 @given(seed=st.integers(0, 1000), alpha=st.sampled_from([0.1, 0.3, 1.0, 5.0]), clients=st.integers(2, 9))
@@ -131,7 +134,7 @@ def test_redraws_are_counted_and_replayed_across_batches() -> None:
     clients=st.integers(1, 12),
     legacy=st.booleans(),
 )
-def test_dirichlet_keeps_min_size_and_the_cap(seed: int, alpha: float, clients: int, legacy: bool) -> None:
+def test_dirichlet_respects_min_size_and_the_cap(seed: int, alpha: float, clients: int, legacy: bool) -> None:
     labels = balanced(6, 200)
     parts = partition(labels, 6, clients, "dirichlet", seed, alpha=alpha, min_size=7, legacy=legacy)
     table = counts(labels, parts, 6)
@@ -163,9 +166,9 @@ def test_dirichlet_mean_shares_are_even() -> None:
 
 def test_alpha_005_with_100_clients_gets_through() -> None:
     drawn = []
-    with dirichlet.telling(lambda draws, found: drawn.append((draws, found))):
+    with listening(lambda task, draws, total, unit: drawn.append((draws, total))):
         parts = partition(CIFAR10, 10, 100, "dirichlet", 3, alpha=0.05)
-    assert drawn[-1] == (2007, True)  # as many as before searches without a chance were ended
+    assert drawn[-1] == (2007, 2007)  # as many as before searches without a chance were ended
     assert min(map(len, parts)) >= 10
     assert_disjoint_and_covering(parts, 50000, 100)
 
@@ -184,11 +187,11 @@ def test_alpha_005_with_100_clients_gets_through() -> None:
             balanced(10, 144),
             100,
             0.5,
-            r"100 clients min_size=10 samples, and \de\+\d+ would be needed or more; take a larger",
+            r"100 clients min_size=10 samples, and \de\+\d+ would be needed or more. Set a larger",
         ),
-        (balanced(10, 144), 10, 1e-7, "take a larger alpha, fewer clients or a smaller partition.min_size"),
-        (balanced(10, 144), 10, 1e-9, "take a larger alpha"),
-        (balanced(10, 144), 10, 1e308, r"alpha is 1e\+308 and must be at most 1e\+09; for no skew take 'iid'"),
+        (balanced(10, 144), 10, 1e-7, "Set a larger partition.alpha, fewer clients or a smaller partition.min_size"),
+        (balanced(10, 144), 10, 1e-9, "Set a larger partition.alpha"),
+        (balanced(10, 144), 10, 1e308, r"alpha is 1e\+308, above 1e\+09. Use partition 'iid'"),
     ],
 )
 def test_a_search_without_a_chance_ends_soon(
@@ -198,32 +201,31 @@ def test_a_search_without_a_chance_ends_soon(
     began = time.process_time()
     with (
         np.errstate(all="raise", under="ignore"),
-        dirichlet.telling(lambda draws, found: drawn.append((draws, found))),
+        listening(lambda task, draws, total, unit: drawn.append(total)),
         pytest.raises(UserError, match=why),
     ):
         partition(labels, 10, clients, "dirichlet", 1, alpha=alpha, legacy=legacy)
     assert time.process_time() - began < 5
-    assert not any(found for _, found in drawn)
+    assert not any(drawn)
 
 
 def test_a_long_search_is_shown_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = itertools.count(start=1.0, step=0.7)
-    monkeypatch.setattr(decoding.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with decoding.shown():
+    with progress.showing():
         partition(CIFAR10, 10, 100, "dirichlet", 10, alpha=0.05)
-    shown = capsys.readouterr().err.split("\r")
-    assert shown[:2] == ["", "partition: 7 draws so far"] and shown[-1] == "\033[K"
-    with decoding.shown():
+    assert "partition" in (shown := capsys.readouterr().err) and " draws" in shown
+    with progress.showing():
         partition(CIFAR10, 10, 100, "dirichlet", 10, alpha=0.5)
     assert not capsys.readouterr().err
 
 
-def test_a_search_that_nobody_can_foresee_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseeable_search_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dirichlet, "_MOST_SHARES", 400_000)
-    with pytest.raises(UserError, match=r"^partition 'dirichlet': \d{5} draws with alpha=5.0 .* samples; take"):
+    with pytest.raises(UserError, match=r"^partition 'dirichlet': \d{5} draws with alpha=5.0 .* samples. Set"):
         partition(balanced(4, 100), 4, 8, "dirichlet", 1, alpha=5.0, min_size=50)
 
 
@@ -299,7 +301,7 @@ def test_bernoulli_dirichlet_replays_the_partition_of_ich() -> None:
 
 
 @pytest.mark.parametrize("p", [0.2, 0.9, 1.0])
-def test_bernoulli_dirichlet_deals_every_sample_and_leaves_nobody_empty(p: float) -> None:
+def test_bernoulli_dirichlet_uses_every_sample_and_leaves_no_client_empty(p: float) -> None:
     parts = partition(ich_labels(), 5, 12, "bernoulli_dirichlet", 3, alpha=1.0, p=p)
     assert sorted(np.concatenate(parts).tolist()) == list(range(sum(ICH)))
     assert min(map(len, parts)) > 0
@@ -320,9 +322,9 @@ def test_bernoulli_dirichlet_draws_again_until_everybody_has_enough() -> None:
 
 
 def test_bernoulli_dirichlet_gives_up_with_a_sentence() -> None:
-    with pytest.raises(UserError, match="take a larger p, fewer clients or a smaller min_size"):
+    with pytest.raises(UserError, match=r"Set a larger partition\.p, fewer clients or smaller partition\.min_size"):
         partition(np.arange(10), 10, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=0.01)
     with pytest.raises(UserError, match="p is 0"):
         partition(ich_labels(), 5, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=0)
-    with pytest.raises(UserError, match="p is 1e-12, at which most clients may hold no class; take a larger"):
+    with pytest.raises(UserError, match=r"p is 1e-12, at which most clients get no class\. Set a larger"):
         partition(ich_labels(), 5, 2, "bernoulli_dirichlet", 0, alpha=1.0, p=1e-12)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.data.partition import PARTITIONS, counts, participants_fedntd, partition
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data.partitions.partition import PARTITIONS, counts, participants_fedntd, partition
 
 FEDNTD = 19940817  # the seed of FedNTD and FedLMD
 
@@ -83,10 +83,10 @@ def test_which_samples_of_a_class_is_chance(name: str, options: dict[str, Any]) 
     # In order, the first client would get the first samples of class 0, whose numbers are those of their places.
     labels = np.repeat(np.arange(5), 200)
     part = partition(labels, 5, 10, name, 1, **options)[0]
-    mine = part[labels[part] == 0]
-    assert len(mine) >= 10
-    assert not np.array_equal(mine, np.arange(len(mine)))
-    assert mine.max() > 100
+    own = part[labels[part] == 0]
+    assert len(own) >= 10
+    assert not np.array_equal(own, np.arange(len(own)))
+    assert own.max() > 100
 
 
 @pytest.mark.parametrize(("name", "options"), RULES, ids=lambda value: str(value))
@@ -100,26 +100,26 @@ def test_global_generators_are_left_alone(name: str, options: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("dirichlt", {"alpha": 1.0}, "partition 'dirichlt' is unknown; did you mean 'dirichlet'"),
+        ("dirichlt", {"alpha": 1.0}, "partition 'dirichlt' is unknown. Did you mean 'dirichlet'"),
         ("dirichlet", {}, "partition 'dirichlet' needs the option 'alpha'"),
-        ("dirichlet", {"alhpa": 1.0}, "has no option 'alhpa'; did you mean 'alpha'"),
-        ("dirichlet", {"alpha": 0.0}, "alpha is 0.0 and must be a number above 0"),
-        ("dirichlet", {"alpha": -1}, "alpha is -1 and must be"),
+        ("dirichlet", {"alhpa": 1.0}, "has no option 'alhpa'. Did you mean 'alpha'"),
+        ("dirichlet", {"alpha": 0.0}, "alpha is 0.0. Give a number above 0."),
+        ("dirichlet", {"alpha": -1}, "alpha is -1. Give"),
         ("dirichlet", {"alpha": float("nan")}, "alpha is nan"),
         ("dirichlet", {"alpha": "small"}, "alpha is 'small'"),
         ("dirichlet", {"alpha": 0.0, "legacy": True}, "alpha is 0.0"),
         ("dirichlet", {"alpha": 1.0, "min_size": 31}, "10 clients cannot have min_size=31 samples each of 300"),
         ("dirichlet", {"alpha": 1.0, "min_size": 0}, "min_size is 0"),
         ("dirichlet_client", {"alpha": 0}, "alpha is 0"),
-        ("sharding", {"s": 0}, "s is 0 and must be a whole number of at least 1"),
-        ("sharding", {"s": 2.5}, "s is 2.5 and must be a whole number"),
+        ("sharding", {"s": 0}, "s is 0. Give an integer of at least 1."),
+        ("sharding", {"s": 2.5}, "s is 2.5. Give an integer."),
         ("sharding", {"s": 32}, "s=32 needs 64 samples of every class, and class 0 has 60"),
         ("quantity", {"s": 6}, "s is 6, more than the 5 classes"),
         ("quantity", {"s": 1, "upper": 0}, "upper is 0"),
-        ("quantity", {"s": 3, "legacy": True}, "two holders, here 6"),
+        ("quantity", {"s": 3, "legacy": True}, "two clients each. Remove partition.legacy"),
         ("labels", {"k": 6}, "k is 6, more than the 5 classes"),
         ("labels", {"k": True}, "k is True"),
-        ("iid", {"alpha": 1}, "'iid' has no option 'alpha'; it takes none"),
+        ("iid", {"alpha": 1}, "'iid' has no option 'alpha'. Remove it"),
         ("explicit", {"lists": [[0]]}, "lists has 1 entries for 10 clients"),
     ],
 )
@@ -148,7 +148,7 @@ def test_wrong_data_is_named(labels: np.ndarray, classes: int, clients: int, mes
 
 @pytest.mark.parametrize("name", ["sharding", "quantity"])
 def test_uneven_deals_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"s\*clients is 2\*7, which must be a multiple of the 10 classes"):
+    with pytest.raises(UserError, match=r"s\*clients is 2\*7, which is no multiple of the 10 classes"):
         partition(CIFAR10, 10, 7, name, 1, s=2)
 
 
@@ -220,8 +220,37 @@ def test_a_test_set_is_sharded_to_the_same_labels(legacy: bool) -> None:
 
 def test_quantity_replays_fedvls_on_cifar10() -> None:
     table = counts(CIFAR10, partition(CIFAR10, 10, 10, "quantity", 1, s=2, legacy=True), 10)
-    held = [{c: int(n) for c, n in enumerate(row) if n} for row in table[:3]]
-    assert held == [{0: 485, 1: 4230}, {0: 4515, 1: 770}, {2: 1155, 3: 3013}]
+    assigned = [{c: int(n) for c, n in enumerate(row) if n} for row in table[:3]]
+    assert assigned == [{0: 485, 1: 4230}, {0: 4515, 1: 770}, {2: 1155, 3: 3013}]
+
+
+#: By the rule of NIID-Bench's #label2, from its specification: the second label of parties 0 to 9, whose first is their
+#: own number, and the parties of each label.
+NIID_BENCH = {
+    (10, 0): ("6 6 0 4 8 7 4 5 9 3", "2 1 1 2 3 2 3 2 2 2"),
+    (10, 1): ("2 9 1 4 1 7 7 6 3 1", "1 4 2 2 2 1 2 3 1 2"),
+    (10, 2): ("1 5 4 4 9 3 9 0 9 2", "2 2 2 2 3 2 1 1 1 4"),
+    (100, 0): ("6 6 0 4 8 7 4 5 9 3", "15 21 18 20 23 18 17 19 26 23"),
+    (100, 1): ("2 9 1 4 1 7 7 6 3 1", "23 17 17 21 17 17 22 22 26 18"),
+    (100, 2): ("1 5 4 4 9 3 9 0 9 2", "18 14 19 20 20 23 17 20 28 21"),
+}
+
+
+@pytest.mark.parametrize(("clients", "seed"), NIID_BENCH)
+def test_labels_replay_niid_bench(clients: int, seed: int) -> None:
+    parts = partition(CIFAR10, 10, clients, "labels", seed, k=2, legacy=True)
+    holds = counts(CIFAR10, parts, 10) > 0
+    second, holders = (list(map(int, numbers.split())) for numbers in NIID_BENCH[clients, seed])
+    assert [set(np.flatnonzero(row)) for row in holds[:10]] == [{i, other} for i, other in enumerate(second)]
+    assert holds.sum(0).tolist() == holders
+    # one numpy stream for all labels: each label's samples are shuffled in place and cut evenly among its parties
+    stream = np.random.RandomState(seed)
+    for label in range(10):
+        pool = np.flatnonzero(label == CIFAR10)
+        stream.shuffle(pool)
+        cut = np.array_split(pool, holders[label])
+        for client, piece in zip(np.flatnonzero(holds[:, label]), cut, strict=True):
+            assert set(piece) == set(parts[client][CIFAR10[parts[client]] == label])
 
 
 def test_quantity_replays_fedvls_on_cifar100() -> None:
@@ -266,7 +295,7 @@ def test_balance_splits_classes_evenly() -> None:
 
 
 def test_quantity_needs_a_sample_for_each_holder() -> None:
-    with pytest.raises(UserError, match="class 1 has 1 samples for its 2 holders"):
+    with pytest.raises(UserError, match="class 1 has 1 samples for 2 clients"):
         partition(np.array([0, 0, 0, 1]), 2, 2, "quantity", 1, s=2)
 
 
@@ -288,8 +317,8 @@ def test_labels_legacy_draws_from_pythons_stream() -> None:
     # has class 4 already when 4 comes, and takes 0.
     labels = balanced(5, 80)
     table = counts(labels, partition(labels, 5, 10, "labels", 3, k=2, legacy=True), 5)
-    held = [{0, 1}, {1, 4}, {2, 4}, {3, 1}, {4, 2}, {0, 4}, {1, 3}, {2, 4}, {3, 0}, {4, 0}]
-    assert [set(np.flatnonzero(row)) for row in table] == held
+    assigned = [{0, 1}, {1, 4}, {2, 4}, {3, 1}, {4, 2}, {0, 4}, {1, 3}, {2, 4}, {3, 0}, {4, 0}]
+    assert [set(np.flatnonzero(row)) for row in table] == assigned
 
 
 @given(seed=st.integers(0, 2**31), clients=st.integers(2, 6))
@@ -318,18 +347,18 @@ def test_explicit_lists_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ([[0], [6]], "client 1 names sample 6, outside 0..5"),
-        ([[0], [-1]], "client 1 names sample -1, outside 0..5"),
-        ([[0, 3], [2, 3]], "client 1 names sample 3, which is given out already"),
-        ([[2, 2], [1]], "client 0 names sample 2, which is given out already"),
-        ([[0], [0.5]], "list of client 1 must be a plain list"),
-        ([[0], [[1]]], "list of client 1 must be a plain list"),
-        ([[0], ["a"]], "list of client 1 must be a plain list"),
-        ([[0], [1, [2]]], "list of client 1 must be a plain list"),
-        ([None, [1]], "list of client 0 must be a plain list"),
-        (None, "lists is None, and must be a list of one list of sample numbers per client"),
-        ({"a": [0], "b": [1]}, "lists is {'a': .*, and must be a list"),
-        ("ab", "lists is 'ab', and must be a list"),
+        ([[0], [6]], "client 1 names sample 6. Choose from 0..5"),
+        ([[0], [-1]], "client 1 names sample -1. Choose from 0..5"),
+        ([[0, 3], [2, 3]], "client 1 names sample 3, which is used already"),
+        ([[2, 2], [1]], "client 0 names sample 2, which is used already"),
+        ([[0], [0.5]], "list of client 1 is no plain list"),
+        ([[0], [[1]]], "list of client 1 is no plain list"),
+        ([[0], ["a"]], "list of client 1 is no plain list"),
+        ([[0], [1, [2]]], "list of client 1 is no plain list"),
+        ([None, [1]], "list of client 0 is no plain list"),
+        (None, "lists is None. Give one list of sample numbers per client"),
+        ({"a": [0], "b": [1]}, "lists is {'a': .*. Give one list"),
+        ("ab", "lists is 'ab'. Give one list"),
     ],
 )
 def test_explicit_mistakes(lists: Any, message: str) -> None:
@@ -348,7 +377,7 @@ def test_participants_replay_fedntd() -> None:
     ]
 
 
-@pytest.mark.parametrize("per_round", [0, 101])
-def test_participants_cannot_be_none_or_more_than_all(per_round: int) -> None:
-    with pytest.raises(UserError, match=f"per_round is {per_round} and must lie in 1..100"):
-        participants_fedntd(100, per_round, 0)
+@pytest.mark.parametrize("clients_per_round", [0, 101])
+def test_participants_cannot_be_none_or_more_than_all(clients_per_round: int) -> None:
+    with pytest.raises(UserError, match=f"clients_per_round is {clients_per_round}. Set it to 1..100"):
+        participants_fedntd(100, clients_per_round, 0)

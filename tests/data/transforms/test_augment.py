@@ -9,8 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from fedskew.data.augment import Augment, View, affine, cutout, normalise, random_affine, random_crop, random_flip, view
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data.transforms.augment import (
+    Augment,
+    View,
+    affine,
+    cutout,
+    normalize,
+    random_affine,
+    random_crop,
+    random_flip,
+    view,
+)
 
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(5, 9), st.integers(5, 9))
 
@@ -118,11 +128,11 @@ class TestCutout:
         assert (cut == 0).any()
 
 
-class TestNormalise:
+class TestNormalize:
     def test_bytes(self) -> None:
         x, mean, std = images(4, 3, 5, 5), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
         expected = (x.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
-        found = normalise(x, mean, std)
+        found = normalize(x, mean, std)
         assert found.dtype == torch.float32
         assert torch.allclose(found.double(), expected, atol=2e-6)
 
@@ -130,17 +140,17 @@ class TestNormalise:
         x = torch.rand(4, 3, generator=seeded())
         expected = (x - torch.tensor([0.1, 0.2, 0.3])) / torch.tensor([1.0, 2.0, 4.0])
         before = x.clone()
-        assert torch.allclose(normalise(x, (0.1, 0.2, 0.3), (1.0, 2.0, 4.0)), expected, atol=1e-6)
+        assert torch.allclose(normalize(x, (0.1, 0.2, 0.3), (1.0, 2.0, 4.0)), expected, atol=1e-6)
         assert torch.equal(x, before)
 
     def test_bytes_without_a_mean_are_scaled_only(self) -> None:
-        assert normalise(
+        assert normalize(
             torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8), (), ()
         ).flatten().tolist() == pytest.approx([0.0, 0.2, 1.0])
 
     def test_other_channels(self) -> None:
-        with pytest.raises(UserError, match="mean has 3 numbers and the samples have 1 channels"):
-            normalise(images(2, 1, 4, 4), (0.5,) * 3, (0.5,) * 3)
+        with pytest.raises(UserError, match="mean has 3 numbers but samples have 1 channels"):
+            normalize(images(2, 1, 4, 4), (0.5,) * 3, (0.5,) * 3)
 
 
 class TestView:
@@ -161,12 +171,12 @@ class TestView:
     def test_evaluation_does_not_vary(self) -> None:
         x = images(3, 3, 8, 8)
         shown = View((0.5,) * 3, (0.25,) * 3, Augment())
-        assert torch.equal(shown.eval(x), normalise(x, (0.5,) * 3, (0.25,) * 3))
+        assert torch.equal(shown.eval(x), normalize(x, (0.5,) * 3, (0.25,) * 3))
 
     def test_steps_are_taken_in_order(self) -> None:
         x, g, h = images(6, 3, 8, 8), seeded(5), seeded(5)
         expected = random_flip(random_crop(x, 2, g, True), g)
-        expected = cutout(normalise(expected, (0.5,) * 3, (0.25,) * 3), 4, g)
+        expected = cutout(normalize(expected, (0.5,) * 3, (0.25,) * 3), 4, g)
         assert torch.equal(View((0.5,) * 3, (0.25,) * 3, Augment(2, True, 4, True)).train(x, h), expected)
 
     def test_steps_can_be_left_out(self) -> None:
@@ -222,6 +232,7 @@ class TestPresets:
             ("fedlmd-cifar100", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), Augment(4, True, 16, False)),
             ("fedlmd-mnist", (0.1307,), (0.3081,), Augment(4, True, 16, False)),
             ("fedlmd-cinic10", (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587), Augment(4, True, 0, True)),
+            ("niid-bench", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), Augment(4, True, 0, True)),
         ],
     )
     def test_those_of_the_paper(
@@ -234,10 +245,10 @@ class TestPresets:
         assert view("standard", (0.1,), (0.2,)) == View((0.1,), (0.2,), Augment(4, True, 0, False))
 
     def test_unknown(self) -> None:
-        with pytest.raises(UserError, match="preset 'fedlmd-cifar' is unknown; did you mean 'fedlmd-cifar10'"):
+        with pytest.raises(UserError, match=r"preset 'fedlmd-cifar' is unknown\. Did you mean 'fedlmd-cifar10'"):
             view("fedlmd-cifar")
 
     @pytest.mark.parametrize("name", ["crop", "cutout"])
     def test_negative_sizes(self, name: str) -> None:
-        with pytest.raises(UserError, match=f"{name} is -1 and must be at least 0"):
+        with pytest.raises(UserError, match=f"{name} is -1. Set it to at least 0."):
             Augment(**{name: -1})  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Generator, Tensor
 
-from fedskew.data.augment import view
-from fedskew.data.autoaugment import OPERATIONS, POLICY, autoaugment
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data.transforms.augment import view
+from fedskew.data.transforms.autoaugment import OPERATIONS, POLICY, autoaugment
 
 SIDE = 24
 
@@ -142,8 +142,8 @@ class TestPresets:
         white = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
         assert cifar.eval(white)[0, :, 0, 0].tolist() == pytest.approx([129.7 / 63, 132 / 62.1, 141.1 / 66.7], rel=1e-5)
         assert cifar.train(x, g).shape == x.shape
-        grey = view("fedvls-mnist").train(torch.full((1, 1, 8, 8), 255, dtype=torch.uint8), g)
-        assert torch.equal(grey, torch.ones(1, 1, 8, 8))
+        gray = view("fedvls-mnist").train(torch.full((1, 1, 8, 8), 255, dtype=torch.uint8), g)
+        assert torch.equal(gray, torch.ones(1, 1, 8, 8))
 
     def test_medical_takes_the_moments_of_the_data(self) -> None:
         shown = view("medical", (0.0,), (1.0,)).train(torch.full((9, 1, 50, 50), 255, dtype=torch.uint8), Generator())

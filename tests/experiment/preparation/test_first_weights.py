@@ -8,15 +8,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedskew import configure, experiment, record, tree
-from fedskew.errors import UserError
-from fedskew.flower import guard
-from fedskew.flower.settings import Rules
-from fedskew.report import runs
+from fedskew import configure
+from fedskew.core import tree
+from fedskew.core.errors import UserError
+from fedskew.experiment import run as experiment
+from fedskew.federation.rules import Rules
+from fedskew.federation.site import guard
+from fedskew.record import reader
+from fedskew.report import load
 from tests.commands import complaint, succeed
 from tests.contract import harness
 
-QUICK = ["--engine", "inline", "--rounds", "1", "--clients", "2", "--epochs", "1", "--model", "mlp"]
+QUICK = ["--engine", "inline", "--rounds", "1", "--clients", "2", "--local-epochs", "1", "--model", "mlp"]
 
 
 def test_a_run_without_rounds_ends_with_the_weights_it_started_from(tmp_path: Path) -> None:
@@ -32,7 +35,7 @@ def test_a_run_without_rounds_ends_with_the_weights_it_started_from(tmp_path: Pa
 def test_all_engines_start_from_the_file(tmp_path: Path, engine: str) -> None:
     harness.finish(harness.config("fedprox", rounds=1), out=tmp_path / "first")
     inline, other = (
-        harness.finish(harness.config(rounds=2, weights=str(tmp_path / "first"), engine=name))
+        harness.finish(harness.config(rounds=2, weights=str(tmp_path / "first")), engine=name)
         for name in ("inline", engine)
     )
     plain = harness.finish(harness.config(rounds=2))
@@ -46,9 +49,9 @@ def test_resume_needs_the_file_only_until_the_first_checkpoint(tmp_path: Path) -
     whole = harness.finish(wanted)
     harness.finish(wanted.model_copy(update={"rounds": 1}), out=tmp_path / "run")
     (tmp_path / "w.safetensors").unlink()
-    gone_on = experiment.resume(tmp_path / "run", given=harness.given(), rounds=2)
-    assert gone_on.end["weights_sha256"] == whole.end["weights_sha256"]
-    assert "weights_sha256" in record.read(tmp_path / "run").header["model"]
+    resumed = experiment.resume(tmp_path / "run", inputs=harness.inputs(), rounds=2)
+    assert resumed.end["weights_sha256"] == whole.end["weights_sha256"]
+    assert "weights_sha256" in reader.read(tmp_path / "run").header["model"]
 
 
 def test_a_file_is_also_looked_for_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,11 +64,11 @@ def test_a_file_is_also_looked_for_in_the_data_folder(tmp_path: Path, monkeypatc
 
 def test_other_classes_get_a_fresh_head(tmp_path: Path) -> None:
     succeed("run", *QUICK, "--out", tmp_path / "first")
-    held = load_file(tmp_path / "first" / "weights.safetensors")
-    few = {name: t[:3] if name.startswith("head.") else t for name, t in held.items()}
+    tensors = load_file(tmp_path / "first" / "weights.safetensors")
+    few = {name: t[:3] if name.startswith("head.") else t for name, t in tensors.items()}
     torch.save(few, tmp_path / "three.pt")
     succeed("run", *QUICK, "--weights", tmp_path / "three.pt", "--out", tmp_path / "second")
-    header = record.read(tmp_path / "second").header
+    header = reader.read(tmp_path / "second").header
     assert not header["model"]["head_from_file"]
     assert str(tmp_path) not in str(header)
     succeed("report", tmp_path / "second", "-o", tmp_path / "report.html")
@@ -86,7 +89,7 @@ def test_a_mistake_is_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:
         assert said in complaint("run", *QUICK, "--weights", tmp_path / name, "--out", out)
         assert not out.exists()
     said = complaint("run", *QUICK, "--weights", "nowhere.pt", "--out", out)
-    assert "model.weights is 'nowhere.pt', and there is no such file here or in the data folder" in said
+    assert "model.weights is 'nowhere.pt', which is neither here nor in the data folder" in said
 
 
 def test_a_mistake_is_found_before_annotators_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,11 +102,11 @@ def test_a_run_does_not_replace_the_one_it_starts_from(tmp_path: Path) -> None:
     succeed("run", *QUICK, "--out", tmp_path / "run")
     before = (tmp_path / "run" / "weights.safetensors").read_bytes()
     said = complaint("run", *QUICK, "--weights", tmp_path / "run", "--out", tmp_path / "run", "--force")
-    assert "whose run is to be replaced; choose another --out" in said
+    assert "whose run is to be replaced. Choose another --out" in said
     assert (tmp_path / "run" / "weights.safetensors").read_bytes() == before
 
 
-def test_files_of_one_name_are_told_apart_in_a_report(tmp_path: Path) -> None:
+def test_a_report_distinguishes_files_of_one_name(tmp_path: Path) -> None:
     for name in ("a", "b"):
         first = harness.finish(harness.config("fedavg" if name == "a" else "fedprox", rounds=1), out=tmp_path / name)
         assert first.folder is not None
@@ -111,7 +114,7 @@ def test_files_of_one_name_are_told_apart_in_a_report(tmp_path: Path) -> None:
         harness.finish(
             harness.config(rounds=1, weights=str(tmp_path / name / "w.safetensors")), out=tmp_path / f"from-{name}"
         )
-    loaded = runs.read([tmp_path / "from-a", tmp_path / "from-b"])
+    loaded = load.read([tmp_path / "from-a", tmp_path / "from-b"])
     assert len({each.name for each in loaded}) == 2
     assert all("model.weights=w.safetensors " in each.name for each in loaded)
 
@@ -119,7 +122,7 @@ def test_files_of_one_name_are_told_apart_in_a_report(tmp_path: Path) -> None:
 def test_a_site_reads_no_file_that_a_coordinator_starts_from() -> None:
     config = configure(weights="/etc/passwd", model="mlp")
     guard.check_config(config, Rules(), {"site": 0}, given=False)
-    site, _, spec = experiment.prepare(config, harness.given())
-    assert tree.digest(site.net(spec).initial())
+    context, _, spec = experiment.prepare(config, harness.inputs())
+    assert tree.digest(context.net(spec).initial())
     with pytest.raises(UserError, match="damaged or no file of weights"):
         harness.finish(config)

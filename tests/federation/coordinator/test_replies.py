@@ -1,4 +1,4 @@
-"""What the coordinator makes of nonsense: of who a node says to be, of answers, of scores."""
+"""The coordinator refuses nonsense in a node's number, answers and scores."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedskew.errors import UserError
-from fedskew.flower.messages import HEAD, pack, unpack
-from fedskew.flower.post import LONGEST, Post, _brief
-from fedskew.flower.server import Federated
-from fedskew.flower.settings import Rules
-from fedskew.types import Keep
-from fedskew.work import server
-from fedskew.work.client import visit
-from fedskew.work.site import one_thread
+from fedskew.core.errors import UserError
+from fedskew.core.types import ClientState
+from fedskew.federation.coordinator.server_app import FederatedEngine
+from fedskew.federation.rules import Rules
+from fedskew.federation.transport.messages import HEAD, pack, unpack
+from fedskew.federation.transport.messenger import LONGEST, Messenger, _brief
+from fedskew.runtime import server
+from fedskew.runtime.client import visit
+from fedskew.runtime.context import one_thread
 from tests.contract import harness
-from tests.flower.loopback import Loopback, Node
+from tests.federation.transport.loopback import Loopback, Node
 
 ABOUT = {"classes": 10, "shape": [1, 8, 8], "dtype": "uint8"}
 
@@ -53,30 +53,30 @@ def node(site: int, work: Callable[[Message], RecordDict] = lambda _: RecordDict
 def test_a_node_whose_data_cannot_be_takes_no_part(about: Mapping[str, Any]) -> None:
     """A coordinator without data takes sites' word for what it is, and memory for it."""
     grid = Loopback({300: node(0, **about)})
-    post = Post(grid, 2, Rules())
-    post._look()
+    post = Messenger(grid, 2, Rules())
+    post._update_nodes()
     assert post.kind is None and not post._claims
     grid.nodes[301], grid.since[301] = node(0), "2026-01-02"
-    assert post.meet().shape == (1, 8, 8)
+    assert post.wait_for_kind().shape == (1, 8, 8)
 
 
 def test_what_a_quorum_have_is_what_all_must_have(caplog: pytest.LogCaptureFixture) -> None:
     """Site 0, which is there first, has larger images than the others; of four sites two of a kind are waited for."""
     caplog.set_level("INFO", "fedskew")
     grid = Loopback({300: node(0, shape=[1, 9, 9])})
-    post = Post(grid, 4, Rules())
-    post._look()
+    post = Messenger(grid, 4, Rules())
+    post._update_nodes()
     for site in (1, 2):
         grid.nodes[300 + site], grid.since[300 + site] = node(site), "2026-01-02"
-    assert post.meet().shape == (1, 8, 8)
-    post._look()
+    assert post.wait_for_kind().shape == (1, 8, 8)
+    post._update_nodes()
     assert sorted(post._clients) == [1, 2]
-    assert "3 of 4 sites are here; 2 with data of one kind are waited for" in caplog.messages
+    assert "3 of 4 sites are connected; 2 with equal data are needed" in caplog.messages
 
 
 def test_a_site_has_as_many_classes_as_the_coordinator_names(caplog: pytest.LogCaptureFixture) -> None:
-    post = Post(Loopback({300: node(0, classes=7), 301: node(1)}), 2, Rules(quorum=0.5), classes=10)
-    assert post.meet().classes == 10
+    post = Messenger(Loopback({300: node(0, classes=7), 301: node(1)}), 2, Rules(quorum=0.5), classes=10)
+    assert post.wait_for_kind().classes == 10
     warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert warned == ["node 300 takes no part: its data has 7 classes, and must have 10"]
 
@@ -84,22 +84,23 @@ def test_a_site_has_as_many_classes_as_the_coordinator_names(caplog: pytest.LogC
 @pytest.mark.parametrize("honest", [0, 1, 2])
 def test_refused_answers_are_no_quorum(honest: int, tmp_path: Path) -> None:
     """Of four sites half must give a usable answer; the others send what is no update."""
-    site, state = harness.site_of(harness.config("fedavg", per_round=4))
+    site, state = harness.site_of(harness.config("fedavg", clients_per_round=4))
 
     def work(message: Message) -> RecordDict:
         sent = unpack(message.content)
-        return pack(visit(site, sent, Keep())[0] if sent.client < honest else Keep())
+        return pack(visit(site, sent, ClientState())[0] if sent.client < honest else ClientState())
 
-    inside = server.furnish(site, replace(state, round=replace(state.round, stage=0)), server.carried(site, state))
+    inside = server.init_memory(site, replace(state, round=replace(state.round, stage=0)), server.carried(site, state))
     sent = server.broadcasts(site, inside, range(4), score=False)
-    post = Post(Loopback({client: node(client, work) for client in range(4)}), 4, Rules())
+    post = Messenger(Loopback({client: node(client, work) for client in range(4)}), 4, Rules())
     with one_thread():
-        engine = Federated(site, post, Rules(), tmp_path)
+        engine = FederatedEngine(site, post, Rules(), tmp_path)
         if honest == 2:
             assert [update.client for update in engine.ask(sent).updates] == [0, 1]
             return
         with pytest.raises(
-            UserError, match=f"{honest} of 4 sites gave a usable answer, and 2 must .*site 3: refused: a Keep came"
+            UserError,
+            match=f"{honest} of 4 sites gave a usable answer, and 2 must .*site 3: refused: it is a ClientState",
         ):
             engine.ask(sent)
 
@@ -122,11 +123,11 @@ def test_scores_that_cannot_be_are_left_out(confusion: torch.Tensor, loss: float
     nodes = {client: node(client, lambda _: pack(right)) for client in range(3)}
     grid = Loopback({**nodes, 3: node(3, lambda _: pack(wrong))})
     rules = Rules(score="sites")
-    engine = Federated(site, Post(grid, 4, rules), rules, tmp_path)
+    engine = FederatedEngine(site, Messenger(grid, 4, rules), rules, tmp_path)
     scores = engine.score(state.spec, server.carried(site, state))
     assert scores["accuracy"] == 1.0 and scores["test_loss"] == 15 / 30
     assert sum(map(sum, scores["confusion"])) == 30
-    assert list(scores["scored_lost"]) == [3] and scores["scored_lost"][3].startswith("refused: scores must be ")
+    assert list(scores["scored_lost"]) == ["3"] and scores["scored_lost"]["3"].startswith("refused: scores must be ")
 
 
 def test_what_a_site_says_of_itself_is_short_and_can_be_shown() -> None:
@@ -136,5 +137,5 @@ def test_what_a_site_says_of_itself_is_short_and_can_be_shown() -> None:
 
 def test_a_quorum_is_a_number_of_sites() -> None:
     """0.28 * 25 is 7.000000000000001 in floating point."""
-    asked = Post(None, 25, Rules(quorum=0.28))  # type: ignore[arg-type]
+    asked = Messenger(None, 25, Rules(quorum=0.28))  # type: ignore[arg-type]
     assert [asked._quorum(sites) for sites in (25, 24, 1)] == [7, 7, 1]

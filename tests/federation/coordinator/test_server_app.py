@@ -17,25 +17,28 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedskew import config as configuration
-from fedskew import record
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec, Update
 from fedskew.data.sources import Source
-from fedskew.errors import UserError
-from fedskew.flower import sites
-from fedskew.flower.client import client_app
-from fedskew.flower.messages import HEAD, TENSORS, pack, unpack
-from fedskew.flower.server import federate
-from fedskew.flower.settings import Rules
+from fedskew.federation.coordinator.server_app import federate
+from fedskew.federation.rules import Rules
+from fedskew.federation.site.client_app import client_app
+from fedskew.federation.transport.messages import HEAD, TENSORS, pack, unpack
 from fedskew.methods import registry
-from fedskew.types import Spec, Update
+from fedskew.record import reader
 from tests.contract import harness
 from tests.contract.methods import SMALL
-from tests.flower import tiny
-from tests.flower.loopback import Loopback, Node, node
+from tests.federation import made
+from tests.federation.transport import tiny
+from tests.federation.transport.loopback import Loopback, Node, node
 
 FEW = ["fedavg", "moon", "fpl", "fednoro", "fedconcat"]
 #: noise that protects a site comes from its own secret, so no two runs are alike
 SECRET = {"dp"}
-OTHERS = [name for name in registry.known() if name not in FEW and name not in SECRET]
+#: weights or samples that stay with their clients: test_personal.py
+APART = {name for name in registry.known() for stage in registry.build(name).stages if stage.personal is not None}
+APART |= {name for name in registry.known() if registry.build(name).pooled}
+OTHERS = [name for name in registry.known() if name not in {*FEW, *SECRET, *APART}]
 
 
 def digest(result: Any) -> str:
@@ -45,7 +48,7 @@ def digest(result: Any) -> str:
 
 
 def lost(result: Any) -> dict[int, str]:
-    return {int(c): why for line in [*result.rounds, *result.doors] for c, why in line.get("lost", {}).items()}
+    return {int(c): why for line in [*result.rounds, *result.setups] for c, why in line.get("lost", {}).items()}
 
 
 @pytest.mark.parametrize("name", [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
@@ -58,7 +61,7 @@ def test_the_same_bits_as_inline_though_every_site_has_its_own_data(name: str, t
 
 def test_a_node_restarted_in_the_middle_of_a_round_is_asked_again_and_remembers(tmp_path: Path) -> None:
     """Client 1 does the work of its second round, dies before it replies, and comes back with what is on its disk."""
-    config = tiny.config_of("moon", per_round=4)
+    config = tiny.config_of("moon", clients_per_round=4)
     inner = tiny.nodes(config, tmp_path)
     grid = Loopback(inner)
     trained = 0
@@ -82,7 +85,7 @@ def test_a_node_restarted_in_the_middle_of_a_round_is_asked_again_and_remembers(
 
 def test_a_node_that_is_gone_is_waited_for(tmp_path: Path) -> None:
     """Flower says that node 102 is not there; another one comes and is the same site, with the same disk."""
-    config = tiny.config_of("moon", per_round=4)
+    config = tiny.config_of("moon", clients_per_round=4)
     grid = Loopback(tiny.nodes(config, tmp_path))
     site = grid.nodes[102]
 
@@ -100,7 +103,7 @@ def test_a_node_that_is_gone_is_waited_for(tmp_path: Path) -> None:
 
 def test_who_comes_back_under_another_name_waits_until_the_old_one_is_missed(tmp_path: Path) -> None:
     """Without keys a restarted node is a new one to Flower: 200 says to be site 2 while 102 still seems to be there."""
-    config = tiny.config_of("moon", per_round=4)
+    config = tiny.config_of("moon", clients_per_round=4)
     grid = Loopback(tiny.nodes(config, tmp_path))
     site, looks = grid.nodes[102], 0
 
@@ -124,7 +127,7 @@ def test_who_comes_back_under_another_name_waits_until_the_old_one_is_missed(tmp
 
 
 def test_asked_the_same_turn_twice_a_site_says_the_same(tmp_path: Path) -> None:
-    config = tiny.config_of("scaffold", per_round=4)
+    config = tiny.config_of("scaffold", clients_per_round=4)
     nodes = tiny.nodes(config, tmp_path)
 
     def twice(message: Message) -> Message | None:
@@ -158,14 +161,14 @@ def first_tensor(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Up
 
 HOSTILE: dict[str, tuple[Callable[[Message], RecordDict], str]] = {
     "nan": (spoilt(first_tensor(lambda t: t * torch.nan)), "not finite"),
-    "shape": (spoilt(first_tensor(lambda t: t[:1])), "and must be"),
+    "shape": (spoilt(first_tensor(lambda t: t[:1])), "but must be"),
     "1e30": (spoilt(first_tensor(lambda t: t + 1e30)), "the norm of its weights is"),
     "truncated": (cut, "the message is damaged"),
     "nothing": (lambda reply: RecordDict(), "the message is damaged"),
 }
 
 
-THREE_OF_FOUR = tiny.config_of("moon", per_round=4, rounds=2)
+THREE_OF_FOUR = tiny.config_of("moon", clients_per_round=4, rounds=2)
 
 
 @pytest.fixture(scope="module")
@@ -196,40 +199,40 @@ def test_a_hostile_reply_is_refused_and_the_round_goes_on_as_without_it(
 
     result = tiny.run(THREE_OF_FOUR, tmp_path, Loopback({**nodes, 103: hostile}))
     assert [line["replies"] for line in result.rounds] == [3, 3]
-    assert all(list(line["lost"]) == [3] and reason in line["lost"][3] for line in result.rounds)
-    assert '"lost":{"3":"refused: ' in (tmp_path / "out" / record.NAME).read_text()
+    assert all(list(line["lost"]) == ["3"] and reason in line["lost"]["3"] for line in result.rounds)
+    assert '"lost":{"3":"refused: ' in (tmp_path / "out" / reader.NAME).read_text()
 
     assert digest(result) == without
 
 
 def test_past_the_deadline_a_round_goes_on_and_a_late_reply_is_noted(tmp_path: Path) -> None:
     """Client 2's reply to the first round arrives in the second, in which it is then asked, and answers in time."""
-    config = tiny.config_of("fedavg", per_round=4, rounds=2)
+    config = tiny.config_of("fedavg", clients_per_round=4, rounds=2)
     nodes = tiny.nodes(config, tmp_path)
     grid = Loopback(nodes)
-    held: list[Message] = []
+    stuck: list[Message] = []
 
     def slow(message: Message) -> Message | None:
-        if message.metadata.message_type == "train" and not held:
-            held.append(message)
+        if message.metadata.message_type == "train" and not stuck:
+            stuck.append(message)
             return None
         return nodes[102](message)
 
     def last(message: Message) -> Message | None:
         if grid.sent.count((103, "train")) == 2:
-            early = nodes[102](held[0])
+            early = nodes[102](stuck[0])
             assert early is not None
-            grid.replies[held[0].metadata.message_id] = early
+            grid.replies[stuck[0].metadata.message_id] = early
         return nodes[103](message)
 
     grid.nodes = {**nodes, 102: slow, 103: last}
     first, second = tiny.run(config, tmp_path, grid, deadline=0.5).rounds
-    assert first["lost"] == {2: "no reply within 0.5 s"} and first["replies"] == 3
+    assert first["lost"] == {"2": "no reply within 0.5 s"} and first["replies"] == 3
     assert second["late"] == [2] and second["replies"] == 4 and "lost" not in second
 
 
 def test_without_a_quorum_a_run_stops_and_says_why(tmp_path: Path) -> None:
-    config = tiny.config_of("fedavg", per_round=4)
+    config = tiny.config_of("fedavg", clients_per_round=4)
 
     def failing(inner: Node) -> Node:
         def fail(message: Message) -> Message | None:
@@ -261,7 +264,7 @@ def test_without_a_quorum_a_run_stops_and_says_why(tmp_path: Path) -> None:
 )
 def test_a_coordinator_that_dies_goes_on_to_the_same_weights(name: str, messages: int, tmp_path: Path) -> None:
     """It dies after so many letters, wherever that is; sites keep their memories, and some turns are asked again."""
-    config = tiny.config_of(name, per_round=4)
+    config = tiny.config_of(name, clients_per_round=4)
 
     class Dying(Loopback):
         def push_messages(self, letters: Any) -> Any:
@@ -288,17 +291,17 @@ def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_only_with_the_rules_that_it_began_with(tmp_path: Path) -> None:
-    """Other images or scores would be another run; for whom one waits, and how long, may change."""
+    """Other images or scores would be another run; the sites and the time to wait for may change."""
     config = tiny.config_of("fedavg", rounds=1)
     tiny.run(config, tmp_path, mean=0.25)
-    with pytest.raises(UserError, match=r"rule 'mean' is 0.5, and the run in '.*' began with 0.25; set it back"):
+    with pytest.raises(UserError, match=r"rule 'mean' is 0.5, but the run in '.*' started with 0.25. Set it back"):
         tiny.run(config, tmp_path)
     tiny.run(config, tmp_path, mean=0.25, deadline=7.0, quorum=1.0)
 
 
 def test_nobody_takes_the_place_of_another_site(tmp_path: Path) -> None:
     """Nodes 300 and 301 say to be clients 0 and 9; node 302 is not on the coordinator's list."""
-    config = tiny.config_of("fedavg", per_round=4, rounds=1)
+    config = tiny.config_of("fedavg", clients_per_round=4, rounds=1)
     nodes, text = tiny.nodes(config, tmp_path), {"config": configuration.dumps(config)}
 
     def impostor(client: int) -> Node:
@@ -343,7 +346,7 @@ def own_folders(folder: Path) -> list[Path]:
     return paths
 
 
-def own_run(folder: Path, score: str) -> Any:
+def own_run(folder: Path, score: str, **sections: Any) -> Any:
     folder.mkdir()
     paths = own_folders(folder)
     config = configuration.from_dict(
@@ -355,6 +358,7 @@ def own_run(folder: Path, score: str) -> Any:
             "model": {"name": "mlp"},
             "engine": {"name": "inline"},
         }
+        | sections
     )
     text = {"config": configuration.dumps(config), "own-data": True, "score": score}
     app = client_app()
@@ -370,6 +374,29 @@ def test_sites_read_their_own_data_and_score_on_it(tmp_path: Path) -> None:
     assert digest(here) == digest(there)
     assert here.rounds[0]["examples"] == there.rounds[0]["examples"] == 90
     assert np.sum(here.end["confusion"]) == 10 and np.sum(there.end["confusion"]) == 30
+    assert [each.client for each in here.scores] == [None]
+    assert [(each.client, each.samples) for each in there.scores] == [(0, 10), (1, 10), (2, 10)]
+    for site, each in zip(there.rounds[0].scored.values(), there.scores, strict=True):
+        assert each.accuracy is not None and each.accuracy.value == sum(site.right) / 10
+
+
+@pytest.mark.parametrize("score", ["server", "sites"])
+@pytest.mark.parametrize("metric", ["balanced_accuracy", "macro_auroc"])
+def test_sites_hold_back_their_own_samples_and_choose_by_the_sums(score: str, metric: str, tmp_path: Path) -> None:
+    found = own_run(
+        tmp_path / "a", score, rounds=3, evaluate={"validation": 0.4}, stop={"metric": metric, "patience": 3}
+    )
+    assert found.rounds[0]["examples"] == 90 - found.rounds[0].validation.samples < 60
+    validated = [each for each in found.scores if each.on == "validation"]
+    assert [each.client for each in validated] == [0, 1, 2] and {each.model for each in validated} == {"best"}
+    assert sum(each.samples for each in validated) == found.rounds[0].validation.samples
+    values = [each.validation[metric] for each in found.rounds]
+    assert found.end.chosen.value == max(values) and found.end.chosen.metric == metric
+    chosen = found.rounds[found.end.chosen.round - 1].validation
+    weights = [each.samples for each in validated]
+    accuracy = np.average([each.accuracy.value for each in validated], weights=weights)
+    assert accuracy == pytest.approx(chosen.accuracy)
+    assert (tmp_path / "a" / "out" / "best.safetensors").exists()
 
 
 @pytest.mark.parametrize("agreed", [False, True])
@@ -379,13 +406,13 @@ def test_a_coordinator_names_no_code_that_a_site_did_not_agree_to(agreed: bool, 
         {"data": {"options": {"classes": "a,b,c"}}, "partition": {"clients": 3, "alpha": 1}}
     )
     node = {"site": 0, "data": str(own_folders(tmp_path)[0])} | ({"model": named} if agreed else {})
-    site = sites.at_site(config, Rules(own_data=True), node)
+    site = made.at_site(config, Rules(own_data=True), node)
     asked = configuration.override(config, [f"model.name={named}"])
     if agreed:
-        sites.at_site(asked, Rules(own_data=True), node)
+        made.at_site(asked, Rules(own_data=True), node)
         return
-    with pytest.raises(UserError, match="code that this site did not agree to"):
-        sites.at_site(asked, Rules(own_data=True), node)
+    with pytest.raises(UserError, match="code that this site does not allow"):
+        made.at_site(asked, Rules(own_data=True), node)
     for spec in (Spec("os:system"), Spec("concat", {"inner": "os:system"})):
         with pytest.raises(
             UserError, match=r"must be one of the configuration's, and is Spec\(name='(os:system|concat)'"
@@ -396,7 +423,7 @@ def test_a_coordinator_names_no_code_that_a_site_did_not_agree_to(agreed: bool, 
 @pytest.mark.parametrize(
     "node, sentence",
     [
-        ({"data": "x"}, "node config 'site' is None, and must be a whole number from 0 to 2"),
+        ({"data": "x"}, "node config 'site' is None. Set it to an integer from 0 to 2"),
         ({"site": 3, "data": "x"}, "node config 'site' is 3"),
         ({"site": 0}, "node config has no 'data'"),
     ],
@@ -404,5 +431,5 @@ def test_a_coordinator_names_no_code_that_a_site_did_not_agree_to(agreed: bool, 
 def test_a_node_that_does_not_say_who_it_is_is_one_sentence(node: dict[str, Any], sentence: str) -> None:
     config = configuration.from_dict({"partition": {"clients": 3, "alpha": 1}})
     with pytest.raises(UserError) as caught:
-        sites.at_site(config, Rules(own_data=True), node)
+        made.at_site(config, Rules(own_data=True), node)
     assert sentence in str(caught.value)

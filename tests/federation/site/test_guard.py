@@ -18,19 +18,20 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fedskew import config as configuration
-from fedskew.errors import UserError
-from fedskew.flower import guard, sites
-from fedskew.flower.client import client_app
-from fedskew.flower.memory import RUNS, Memory, secret
-from fedskew.flower.messages import pack, unpack
-from fedskew.flower.settings import Rules, configured, rules
-from fedskew.sections import Section
-from fedskew.types import Broadcast, Keep, Round, Spec, Tree
+from fedskew.config.section import Section
+from fedskew.core.errors import UserError
+from fedskew.core.types import Broadcast, ClientState, Round, Spec, Tree
+from fedskew.federation.rules import Rules, parse_config, parse_rules
+from fedskew.federation.site import guard
+from fedskew.federation.site.client_app import client_app
+from fedskew.federation.site.memory import RUNS, Memory, secret
+from fedskew.federation.transport.messages import pack, unpack
 from tests.contract import harness
-from tests.flower import tiny
-from tests.flower.loopback import Loopback, Node, node, travelled
+from tests.federation import made
+from tests.federation.transport import tiny
+from tests.federation.transport.loopback import Loopback, Node, node, traveled
 
-PAGE = (Path(__file__).parents[2] / "docs" / "flower.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "flower.md").read_text()
 RUN = "0123456789abcdef" * 2
 SHARED = 'rounds = 1\n[partition]\nname = "iid"\nclients = 1\n[local]\nepochs = 1\n[model]\nname = "mlp"\n'
 OWN = SHARED + '[data.options]\nclasses = "a,b"\n'
@@ -54,7 +55,7 @@ def broadcast(spec: Spec, weights: Tree, **more: Any) -> Broadcast:
 
 
 def asked(site: Node, kind: str, content: Any, run: str = RUN) -> Message:
-    reply = site(travelled(Message(pack(content, run=run), 1, kind)))
+    reply = site(traveled(Message(pack(content, run=run), 1, kind)))
     assert reply is not None
     return reply
 
@@ -82,7 +83,7 @@ def test_no_message_runs_code_that_a_site_did_not_agree_to(data: str, kind: str,
     assert not mark.exists()
 
     source = harness.digits() if data == "app" else None
-    here = sites.at_site(configured(run_config), rules(run_config), {"site": 0, **node_config}, source)
+    here = made.at_site(parse_config(run_config), parse_rules(run_config), {"site": 0, **node_config}, source)
     honest = Spec("mlp")
     weights = here.net(honest).initial()
     assert not asked(site, kind, (honest, weights) if kind == "evaluate" else broadcast(honest, weights)).has_error()
@@ -98,22 +99,28 @@ def test_no_configuration_runs_code_that_a_site_did_not_agree_to(own: bool, tmp_
     if not own:
         text += '[noise]\nkind = "idn"\nrho = 1.0\nannotator.epochs = 1\n'
     node_config = {"site": 0} | ({"data": str(table(tmp_path / "own.csv"))} if own else {})
-    with pytest.raises(UserError, match="'subprocess:getoutput' is code that this site did not agree to"):
-        sites.at_site(configured({"config": text}), Rules(own_data=own), node_config)
+    with pytest.raises(UserError, match="'subprocess:getoutput' is code that this site does not allow"):
+        made.at_site(parse_config({"config": text}), Rules(own_data=own), node_config)
     assert not mark.exists()
 
 
 def test_agreed_code_is_run_and_no_other(tmp_path: Path) -> None:
     named = "fedskew.models.small:mlp"
-    config = configured({"config": SHARED.replace('"mlp"', f'"{named}"')})
-    site = sites.at_site(config, Rules(), {"site": 0, "model": named})
+    config = parse_config({"config": SHARED.replace('"mlp"', f'"{named}"')})
+    site = made.at_site(config, Rules(), {"site": 0, "model": named})
     assert site.net(Spec(named)).parameters
     for other in ("fedskew.models.small:mlp3", "os:system"):
         with pytest.raises(UserError, match="must be one of the configuration's"):
             site.net(Spec(other))
     within = configuration.override(config, ["model.args.hidden=['os:system']"])
     with pytest.raises(UserError, match="'os:system' is code"):
-        sites.at_site(within, Rules(), {"site": 0, "model": named})
+        made.at_site(within, Rules(), {"site": 0, "model": named})
+
+
+def test_a_coordinator_does_not_choose_which_samples_a_site_uses(tmp_path: Path) -> None:
+    config = parse_config({"config": OWN + "[data]\nlimit = 10\n"})
+    with pytest.raises(UserError, match=r"data\.limit is 10, and must be left out"):
+        made.at_site(config, Rules(own_data=True), {"site": 0, "data": str(table(tmp_path / "own.csv"))})
 
 
 # ---- no files --------------------------------------------------------------------------------------------------------
@@ -124,9 +131,9 @@ def test_a_coordinator_cannot_point_at_other_data_than_the_sites_own(tmp_path: P
     text = OWN + f'[data]\nname = "own"\ndir = "{other}"\n'
     at = {"site": 0, "data": str(agreed)}
     with pytest.raises(UserError, match="'own-data' is false, and must be true"):
-        sites.at_site(configured({"config": text}), Rules(), at)
+        made.at_site(parse_config({"config": text}), Rules(), at)
     # With own-data it is the coordinator's own path, for its test data.
-    x = sites.at_site(configured({"config": text}), Rules(own_data=True), at).x
+    x = made.at_site(parse_config({"config": text}), Rules(own_data=True), at).x
     assert x[:, 0].tolist() == [1.0] * len(x)
 
 
@@ -144,14 +151,15 @@ def test_a_coordinator_cannot_point_at_other_data_than_the_sites_own(tmp_path: P
         (["noise.kind=human", "noise.rho=1.0", "noise.labels=x.pt"], "noise.labels is 'x.pt', and must not be set"),
         (["noise.kind=transition", "noise.rho=1.0", "noise.matrix=x.csv"], "noise.matrix is 'x.csv'"),
         (["noise.kind=idn", "noise.rho=1.0", "noise.soft_labels=x"], "noise.soft_labels is 'x'"),
+        (['data.corrections=["x.csv"]'], "data.corrections is 'x.csv', and must not be set"),
         (["partition.name=explicit", "partition.lists=x.json"], "partition.lists is 'x.json', and must not be set"),
     ],
 )
 def test_a_coordinator_names_no_files_of_a_site(lines: list[str], sentence: str) -> None:
-    values = configured({"config": SHARED}).model_dump()
+    values = parse_config({"config": SHARED}).model_dump()
     configuration.assign(values, lines)
     with pytest.raises(UserError) as caught:
-        sites.at_site(configuration.from_dict(values), Rules(), {"site": 0})
+        made.at_site(configuration.from_dict(values), Rules(), {"site": 0})
     assert str(caught.value).startswith(sentence)
 
 
@@ -168,13 +176,13 @@ def test_every_text_of_a_configuration_is_either_accepted_or_refused_by_name() -
         return found
 
     refused = {"data.dir", "partition.lists", "engine.address", "noise.matrix", "noise.soft_labels", "noise.labels"}
-    refused |= {"noise.key"}
+    refused |= {"noise.key", "data.corrections"}
     looked_into = {"data.options", "model.args", "noise.direction"}
     assert texts(configuration.RunConfig) - looked_into - refused == guard.WORDS
 
 
 def test_a_file_of_the_common_data_folder_may_be_named() -> None:
-    config = configured({"config": SHARED + '[data]\nname = "medmnist"\noptions.file = "bloodmnist.npz"\n'})
+    config = parse_config({"config": SHARED + '[data]\nname = "medmnist"\noptions.file = "bloodmnist.npz"\n'})
     guard.check_config(config, Rules(), {"site": 0}, given=False)
 
 
@@ -242,7 +250,7 @@ def test_a_turn_is_a_number(turn: Any, tmp_path: Path) -> None:
         ("partition.clients=1000000", "partition.clients is 1000000, and at this site at most 100000"),
         ("data.options.size=4000", "data.options.size is 4000, and at this site at most 2048"),
         ("data.options.size='64x4000'", "data.options.size is '64x4000', and at this site at most 2048"),
-        ("evaluate.batch=10000000", "evaluate.batch is 10000000, and at this site at most 1000000"),
+        ("evaluate.batch_size=10000000", "evaluate.batch_size is 10000000, and at this site at most 1000000"),
         ("method=fedprox(mu=1e9)", "fedprox.mu is 1000000000.0, and at this site at most 1000000"),
         ("model.args.hidden=[5, 10000000]", "model.args.hidden is 10000000, and at this site at most 1000000"),
         # 64 pixels and 10 classes: 65 * 10**6, then (10**6 + 1) * 10**6, then (10**6 + 1) * 10
@@ -253,9 +261,9 @@ def test_a_turn_is_a_number(turn: Any, tmp_path: Path) -> None:
     ],
 )
 def test_absurd_sizes_are_one_sentence(line: str, sentence: str) -> None:
-    config = configuration.override(configured({"config": SHARED}), [line])
+    config = configuration.override(parse_config({"config": SHARED}), [line])
     with pytest.raises(UserError) as caught:
-        sites.at_site(config, Rules(), {"site": 0})
+        made.at_site(config, Rules(), {"site": 0})
     assert str(caught.value).startswith(sentence)
 
 
@@ -268,16 +276,16 @@ def test_invented_runs_fill_no_disk(tmp_path: Path) -> None:
     secret(tmp_path)
     for number in range(RUNS + 5):
         made = Memory(tmp_path, f"{number:032x}", 0)
-        made.save(0, -1, Keep())
+        made.save(0, -1, ClientState())
         os.utime(made.folder, (number, number))
-        honest.save(number, number - 1, Keep())
+        honest.save(number, number - 1, ClientState())
         os.utime(honest.folder, (number, number + 0.5))
     left = {path.name for path in tmp_path.iterdir()}
     # the last of RUNS + 5 came when there were RUNS folders, one of them the honest one's
     assert left == {"secret", RUN, *(f"{number:032x}" for number in range(6, RUNS + 5))}
 
 
-def test_a_run_folder_is_for_nobody_elses_eyes_and_a_failed_message_leaves_none(tmp_path: Path) -> None:
+def test_a_run_folder_is_private_and_a_failed_message_leaves_none(tmp_path: Path) -> None:
     config = tiny.config_of("fedavg")
     weights, spec = start(config)
     site, memory = tiny.nodes(config, tmp_path)[100], tmp_path / "memory-0"
@@ -315,22 +323,22 @@ def test_a_kill_while_the_secret_is_made_leaves_no_other_secret_than_a_whole_one
 
 def test_who_comes_while_the_secret_is_made_works_with_the_same(tmp_path: Path) -> None:
     fork, draw = multiprocessing.get_context("fork"), secrets.token_bytes
-    begun, go, told = fork.Event(), fork.Event(), fork.SimpleQueue()
+    started, go, results = fork.Event(), fork.Event(), fork.SimpleQueue()
 
     def wait(length: int) -> bytes:
-        begun.set()
+        started.set()
         go.wait()
         return draw(length)
 
     def live() -> None:
         vars(secrets).update(token_bytes=wait)
-        told.put(secret(tmp_path))
+        results.put(secret(tmp_path))
 
     slow = in_a_process(live)
-    begun.wait()
-    mine = secret(tmp_path)
+    started.wait()
+    scratch = secret(tmp_path)
     go.set()
-    assert told.get() == mine and len(mine) == 32
+    assert results.get() == scratch and len(scratch) == 32
     slow.join()
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
 
@@ -338,9 +346,9 @@ def test_who_comes_while_the_secret_is_made_works_with_the_same(tmp_path: Path) 
 @pytest.mark.parametrize(
     "content, mode, sentence",
     [
-        (b"", 0o600, "holds 0 bytes, and must hold 32"),
-        (b"x" * 31, 0o600, "holds 31 bytes"),
-        (b"x" * 32, 0o644, "has mode 644, and must have 600"),
+        (b"", 0o600, "has 0 bytes instead of 32"),
+        (b"x" * 31, 0o600, "has 31 bytes"),
+        (b"x" * 32, 0o644, "has mode 644 instead of 600"),
         (b"x" * 32, 0o620, "has mode 620"),
     ],
 )
@@ -358,9 +366,9 @@ def test_a_secret_that_is_none_is_refused(content: bytes, mode: int, sentence: s
 def test_the_project_on_the_page_is_taken_as_it_is_printed(tmp_path: Path) -> None:
     (printed,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     run_config = tomllib.loads(printed)["tool"]["flwr"]["app"]["config"]
-    config = configured(run_config)
+    config = parse_config(run_config)
     own = table(tmp_path / "own.csv")
     named = dict(zip("ab", str(config.data.options["classes"]).split(","), strict=True))
     own.write_text(re.sub(r"\b([ab])\r?$", lambda found: named[found[1]], own.read_text(), flags=re.MULTILINE))
-    site = sites.at_site(config, rules(run_config), {"site": 4, "data": str(own)})
+    site = made.at_site(config, parse_rules(run_config), {"site": 4, "data": str(own)})
     assert site.plan.task.clients == 5 and len(site.shards.shard(4, site.x)) == 16

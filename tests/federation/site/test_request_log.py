@@ -16,10 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedskew.errors import UserError
-from fedskew.federation import certificates
-from fedskew.flower import request_log
-from fedskew.flower.request_log import HEAD, LOG, Damaged, RequestLog
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError
+from fedskew.federation.security import certificates
+from fedskew.federation.site import request_log
+from fedskew.federation.site.request_log import HEAD, LOG, Damaged, RequestLog
 
 
 def written(folder: Path, lines: int = 6) -> tuple[bytes, bytes]:
@@ -176,10 +177,10 @@ def _taking(folder: Path, name: str) -> None:
 
 def test_what_is_counted_is_counted_in_the_step_that_writes_it_down(tmp_path: Path) -> None:
     certificates.make_site_key(tmp_path, "north")
-    begun = [multiprocessing.get_context("fork").Process(target=_taking, args=(tmp_path, name)) for name in "abc"]
-    for each in begun:
+    started = [multiprocessing.get_context("fork").Process(target=_taking, args=(tmp_path, name)) for name in "abc"]
+    for each in started:
         each.start()
-    for each in begun:
+    for each in started:
         each.join()
         assert each.exitcode == 0
     assert len(RequestLog(tmp_path).read()) == 5
@@ -193,10 +194,10 @@ def _appending(folder: Path, name: str) -> None:
 
 def test_several_processes_write_one_chain(tmp_path: Path) -> None:
     certificates.make_site_key(tmp_path, "north")
-    begun = [multiprocessing.get_context("fork").Process(target=_appending, args=(tmp_path, name)) for name in "abc"]
-    for each in begun:
+    started = [multiprocessing.get_context("fork").Process(target=_appending, args=(tmp_path, name)) for name in "abc"]
+    for each in started:
         each.start()
-    for each in begun:
+    for each in started:
         each.join()
         assert each.exitcode == 0
     lines = RequestLog(tmp_path).read()
@@ -210,10 +211,10 @@ def test_what_cannot_be_written_down_is_an_error(tmp_path: Path, monkeypatch: py
     log, _ = written(tmp_path, 2)
     used = RequestLog(tmp_path)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for place, name in ((request_log, "write_private"), (os, "fsync")):
+    for place, name in ((atomic_io, "write"), (os, "fsync")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, full)
             with pytest.raises(OSError, match="No space"):

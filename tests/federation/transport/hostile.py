@@ -1,6 +1,6 @@
 """A site's executor with another app than ours, which sends another kind of nonsense in every round.
 
-python hostile.py site [flags of fedskew.flower.executor site]
+python hostile.py site [flags of fedskew.federation.transport.executor site]
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from flwr.supercore.inflatable.inflatable_object import (
     get_object_tree,
 )
 
-from fedskew.flower import client, executor
-from fedskew.flower.executor_flwr import Node
-from fedskew.flower.messages import HEAD, TENSORS, pack, unpack
+from fedskew.federation.site import client_app
+from fedskew.federation.transport import executor
+from fedskew.federation.transport.executor_flwr import SiteNode
+from fedskew.federation.transport.messages import HEAD, TENSORS, pack, unpack
 
-ordinary = client.app
-ordinary_reply = Node.reply
+ordinary = client_app.app
+ordinary_reply = SiteNode.reply
 rounds: list[int] = []
 app = ClientApp()
 app.query("about")(ordinary)
@@ -55,14 +56,14 @@ def envelope(message: Message) -> bytes:
         return message.deflate()
     if rounds[-1] == 4:
         return add_header_to_object_body(b"\xff", message)
-    told = message.metadata.reply_to_message_id
+    answered = message.metadata.reply_to_message_id
     message.metadata.__dict__["_reply_to_message_id"] = "0" * 64
     written = message.deflate()
-    message.metadata.__dict__["_reply_to_message_id"] = told
+    message.metadata.__dict__["_reply_to_message_id"] = answered
     return written
 
 
-def reply(node: Node, message: Message, seconds: float) -> None:
+def reply(node: SiteNode, message: Message, seconds: float) -> None:
     """As a node's own, but what is in the envelope is not what is written on it; its hash is right."""
     if max(rounds, default=0) < 4:
         return ordinary_reply(node, message, seconds)
@@ -77,6 +78,6 @@ def reply(node: Node, message: Message, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    client.app = app
-    Node.reply = reply  # type: ignore[method-assign]
+    client_app.app = app
+    SiteNode.reply = reply  # type: ignore[method-assign]
     sys.exit(executor.main())

@@ -17,7 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity
 Node = Callable[[Message], Message | None]
 
 
-def travelled(message: Message) -> Message:
+def traveled(message: Message) -> Message:
     """The message as it arrives."""
     message.metadata.__dict__["_message_id"] = message.object_id
     contents = {name: each.deflate() for name, each in get_all_nested_objects(message).items()}
@@ -55,13 +55,13 @@ class Loopback(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         identities = []
         for message in messages:
-            arrived = travelled(message)
+            arrived = traveled(message)
             identities.append(arrived.metadata.message_id)
             to = arrived.metadata.dst_node_id
             self.sent.append((to, arrived.metadata.message_type))
             reply = self.nodes[to](arrived) if to in self.nodes else Message(Error(5, "gone"), reply_to=arrived)
             if reply is not None:
-                self.replies[arrived.metadata.message_id] = travelled(reply)
+                self.replies[arrived.metadata.message_id] = traveled(reply)
         return identities
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

@@ -10,33 +10,35 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from fedskew import config as configuration
-from fedskew import experiment, record, run_lock
-from fedskew.config import RunConfig
-from fedskew.errors import UserError
-from fedskew.federation import certificates, folder
+from fedskew.config.schema import RunConfig
+from fedskew.core.errors import UserError
+from fedskew.experiment import run as experiment
+from fedskew.federation import folders as folder
 from fedskew.federation import processes as kept
-from fedskew.federation.folder import Address
-from fedskew.federation.link import Link, shake_hands
-from fedskew.flower import project
+from fedskew.federation.coordinator.superlink_client import SuperLinkClient, check_server
+from fedskew.federation.folders import Address
+from fedskew.federation.security import certificates
+from fedskew.federation.transport import project
+from fedskew.record import reader, run_lock
 
 BIN = Path(sys.executable).parent
 SITES = ("site0", "site1", "site2")
 
 
-def config_of(method: str, rounds: int = 2, clients: int = 3) -> RunConfig:
+def config_of(method: str, rounds: int = 2, clients: int = 3, model: Mapping[str, Any] = {"name": "tiny"}) -> RunConfig:
     return configuration.from_dict(
         {
             "method": method,
             "rounds": rounds,
             "partition": {"name": "dirichlet", "alpha": 0.5, "clients": clients},
-            "model": {"name": "tiny"},
-            "local": {"epochs": 1, "batch": 64},
+            "model": dict(model),
+            "local": {"epochs": 1, "batch_size": 64},
             "engine": {"name": "inline"},
         }
     )
@@ -66,7 +68,7 @@ def wait_for(what: Callable[[], Any], seconds: float = 800, look: float = 0.1) -
 
 def rounds(out: Path) -> int:
     """How many rounds a run's record has."""
-    return len(record.read(out).rounds) if (out / record.NAME).exists() else 0
+    return len(reader.read(out).rounds) if (out / reader.NAME).exists() else 0
 
 
 class Processes:
@@ -115,10 +117,10 @@ class Processes:
     def running(self) -> list[str]:
         """Commands of all processes that know of this folder."""
         found = []
-        for entry in Path("/proc").glob("[0-9]*"):
+        for setup in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if f"FLWR_HOME={self.folder}/".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_text())
+                if f"FLWR_HOME={self.folder}/".encode() in (setup / "environ").read_bytes():
+                    found.append((setup / "cmdline").read_text())
         return found
 
     def close(self) -> None:
@@ -150,7 +152,7 @@ class Federation(Processes):
         self.allow, self.secret, self.submitted = at / folder.ALLOWED, at / "secret", at / "submitted"
         certificates.make_authority(at, "test")
         certificates.make_server(at, [self.address.host])
-        folder.allow(at, project.digest())
+        folder.write_allow_list(at, project.digest())
         self.secret.write_bytes(secrets.token_bytes(32))
         self.submitted.mkdir()
         self.numbers: dict[Path, int] = {}
@@ -166,19 +168,23 @@ class Federation(Processes):
         tls = ("--ssl-ca-certfile", self.ca, *sum(zip(("--ssl-certfile", "--ssl-keyfile"), made, strict=True), ()))
         outside = ("--isolation", "process", "--superexec-auth-secret-file", self.secret, "--enable-supernode-auth")
         where = ("--host", self.address.host, "--port", self.address.port, "--database", self.folder / "state.db")
-        self.start("link", "python", *(program or ("-m", "fedskew.flower.link")), *tls, *outside, *where)
+        self.start(
+            "link", "python", *(program or ("-m", "fedskew.federation.transport.superlink")), *tls, *outside, *where
+        )
         wait_for(self._answers)
 
     def _answers(self) -> bool:
         try:
-            shake_hands(self.address, self.ca)
+            check_server(self.address, self.ca)
         except UserError:
             return False
         return True
 
     def start_coordinator(self) -> None:
         own = ("--secret", self.secret, "--runs", self.submitted)
-        self.start("coordinator", "python", "-m", "fedskew.flower.executor", "coordinator", *self._known(), *own)
+        self.start(
+            "coordinator", "python", "-m", "fedskew.federation.transport.executor", "coordinator", *self._known(), *own
+        )
 
     def _known(self) -> tuple[object, ...]:
         return ("--address", self.address, "--ca", self.ca, "--allow", self.allow)
@@ -190,7 +196,9 @@ class Federation(Processes):
         with self.link() as link:
             link.register(self._key(name), name)
 
-    def start_site(self, name: str, number: int, program: Sequence[object] = ("-m", "fedskew.flower.executor")) -> None:
+    def start_site(
+        self, name: str, number: int, program: Sequence[object] = ("-m", "fedskew.federation.transport.executor")
+    ) -> None:
         words = f"site={number} memory='{self.memory(name)}'"
         own = ("--key", self.folder / name / certificates.KEY, "--node-config", words)
         self.start(name, "python", *program, "site", *self._known(), *own)
@@ -198,8 +206,8 @@ class Federation(Processes):
     def memory(self, name: str) -> Path:
         return self.folder / name / "memory"
 
-    def link(self) -> AbstractContextManager[Link]:
-        return Link.to(self.address, self.ca)
+    def link(self) -> AbstractContextManager[SuperLinkClient]:
+        return SuperLinkClient.connect(self.address, self.ca)
 
     def connected(self) -> set[str]:
         """The sites that Flower believes to be there."""
@@ -221,19 +229,19 @@ class Federation(Processes):
             self.numbers[out] = link.submit(words)
         return out
 
-    def finish(self, out: Path) -> record.Run:
+    def finish(self, out: Path) -> reader.RunRecord:
         """The record, once the run has ended. Flower, who has enough to do, is asked only while nobody writes it."""
-        path = out / record.NAME
+        path = out / reader.NAME
         with self.link() as link:
 
-            def ended() -> record.Run | None:
-                how = None if run_lock.is_held(out) else link.ended(self.numbers[out])
-                run = record.read(out) if path.exists() else record.Run()
+            def ended() -> reader.RunRecord | None:
+                how = None if run_lock.is_locked(out) else link.outcome(self.numbers[out])
+                run = reader.read(out) if path.exists() else reader.RunRecord()
                 assert how is None or run.end is not None, how
                 return run if run.end is not None else None
 
             found = wait_for(ended, look=0.5)
-        assert isinstance(found, record.Run)
+        assert isinstance(found, reader.RunRecord)
         return found
 
     def submit_canary(self) -> int:
@@ -241,7 +249,9 @@ class Federation(Processes):
         app = self.folder / "app-canary"
         given = project.write(app, {})
         text = (app / project.FILE).read_text()
-        text = text.replace("fedskew.flower.server:app", "canary:server").replace("fedskew.flower.client", "canary")
+        text = text.replace("fedskew.federation.coordinator.server_app:app", "canary:server").replace(
+            "fedskew.federation.site.client_app", "canary"
+        )
         (app / project.FILE).write_text(text)
         (app / "canary.py").write_text(Path(__file__).with_name("canary.py").read_text())
         return int(json.loads(self.flwr("run", app, "loop", "--run-config", given, "--format", "json"))["run-id"])
@@ -249,7 +259,7 @@ class Federation(Processes):
     def how_ended(self, run: int) -> str:
         """What Flower says of a run that has ended."""
         with self.link() as link:
-            return str(wait_for(lambda: link.ended(run), 400, look=0.5))
+            return str(wait_for(lambda: link.outcome(run), 400, look=0.5))
 
     def sung(self) -> list[str]:
         """What the canary left, wherever it was run."""
@@ -258,8 +268,8 @@ class Federation(Processes):
 
 def server_process(out: Path) -> int:
     """The process that writes a run's record."""
-    for entry in Path("/proc").glob("[0-9]*"):
+    for setup in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if str(out / record.NAME) in {os.readlink(each) for each in (entry / "fd").iterdir()}:
-                return int(entry.name)
+            if str(out / reader.NAME) in {os.readlink(each) for each in (setup / "fd").iterdir()}:
+                return int(setup.name)
     raise ProcessLookupError(out)

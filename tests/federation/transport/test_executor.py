@@ -1,4 +1,4 @@
-"""A site and a coordinator run what is on their own list, and nothing else, whoever submits it."""
+"""A site and a coordinator run only what is on their own list, no matter from which node."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedskew.errors import UserError
-from fedskew.flower import executor, link, pace, project
-from fedskew.flower.executor_flwr import Node
-from tests.flower.processes import SITES, Federation, config_of
+from fedskew.core.errors import UserError
+from fedskew.federation.transport import executor, polling, project
+from fedskew.federation.transport import superlink as link
+from fedskew.federation.transport.executor_flwr import SiteNode
+from tests.federation.transport.processes import SITES, Federation, config_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -85,8 +86,8 @@ class Wire:
         self.replies: list[Message] = []
         self.pushed: dict[str, bytes] = {}
 
-    def node(self) -> Node:
-        return Node((7, lambda: self.arrived, self.send, self.run_of, self.fab, self.pull, self.push, self.confirm))
+    def node(self) -> SiteNode:
+        return SiteNode((7, lambda: self.arrived, self.send, self.run_of, self.fab, self.pull, self.push, self.confirm))
 
     def run_of(self, run_id: int) -> Run:
         return self.run
@@ -117,13 +118,13 @@ def counting() -> ClientApp:
     def answer(message: Message, context: Context) -> Message:
         before = context.state.config_records.get("count", ConfigRecord({"n": 0}))
         context.state["count"] = ConfigRecord({"n": before["n"] + 1})
-        told = {"n": before["n"] + 1, "out": context.run_config["out"], "asked": message.content["head"]["word"]}
-        return Message(RecordDict({"told": ConfigRecord(told)}), reply_to=message)
+        content = {"n": before["n"] + 1, "out": context.run_config["out"], "asked": message.content["head"]["word"]}
+        return Message(RecordDict({"told": ConfigRecord(content)}), reply_to=message)
 
     return app
 
 
-def ask(wire: Wire, site: executor.Site) -> Message:
+def ask(wire: Wire, site: executor.SiteExecutor) -> Message:
     asked = wire.node().receive()
     assert asked is not None
     wire.node().reply(site.answer(wire.node(), asked), 0.0)
@@ -133,7 +134,7 @@ def ask(wire: Wire, site: executor.Site) -> Message:
 def test_an_allowed_run_is_answered_with_its_values_and_its_state(tmp_path: Path) -> None:
     allow = tmp_path / "allow"
     allow.write_text(project.digest())
-    site = executor.Site(counting(), {}, allow)
+    site = executor.SiteExecutor(counting(), {}, allow)
     for n in (1, 2):
         wire = Wire(bundle(tmp_path / "app"), out="/x")
         reply = ask(wire, site)
@@ -147,7 +148,7 @@ def test_of_a_bundle_that_is_not_allowed_nothing_is_opened_and_its_message_not_r
     allow = tmp_path / "allow"
     allow.write_text(project.digest())
     wire = Wire(b"not a bundle at all")
-    reply = ask(wire, executor.Site(counting(), {}, allow))
+    reply = ask(wire, executor.SiteExecutor(counting(), {}, allow))
     assert reply.error.code == 7 and "is not on the allow-list" in reply.error.reason
     assert not wire.read and wire.confirmed == [wire.arrived[1].object_id]
 
@@ -155,7 +156,7 @@ def test_of_a_bundle_that_is_not_allowed_nothing_is_opened_and_its_message_not_r
 def test_a_value_that_no_app_of_ours_has_is_refused(tmp_path: Path) -> None:
     allow = tmp_path / "allow"
     allow.write_text(project.digest())
-    reply = ask(Wire(bundle(tmp_path / "app"), nonsense="1"), executor.Site(counting(), {}, allow))
+    reply = ask(Wire(bundle(tmp_path / "app"), nonsense="1"), executor.SiteExecutor(counting(), {}, allow))
     assert reply.error.code == 7 and "nonsense" in reply.error.reason
 
 
@@ -166,19 +167,19 @@ def test_a_list_that_cannot_be_read_is_one_sentence(tmp_path: Path, caplog: pyte
     allow.write_text("# a comment\nabc\n")
     assert executor.main(words) == 2
     missing, wrong = (record.message for record in caplog.records)
-    assert missing == f"allow-list '{allow}' cannot be read: No such file or directory"
-    assert wrong == f"line 2 of allow-list '{allow}' is 'abc', and must be a SHA-256 in hexadecimal"
+    assert missing == f"allow-list '{allow}' cannot be read: No such file or directory. Name another."
+    assert wrong == f"line 2 of allow-list '{allow}' is 'abc'. Write a SHA-256 in hexadecimal."
 
 
 def test_who_waits_asks_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "QUICK", 0.4)
-    assert [pace.pause(waited) for waited in (0, 4, 20, 60, 1000)] == [0.4, 0.4, 2.0, 3.0, 3.0]
+    monkeypatch.setattr(polling, "QUICK", 0.4)
+    assert [polling.pause(waited) for waited in (0, 4, 20, 60, 1000)] == [0.4, 0.4, 2.0, 3.0, 3.0]
 
 
 def test_an_address_is_of_this_machine_if_it_is_the_one_that_was_called() -> None:
-    assert link.is_here("127.0.0.1", "127.0.0.1") and link.is_here("::1", "::1")
-    assert link.is_here("192.0.2.7", "192.0.2.7") and not link.is_here("192.0.2.8", "192.0.2.7")
-    assert not link.is_here("192.0.2.8", "127.0.0.1")
+    assert link.is_local("127.0.0.1", "127.0.0.1") and link.is_local("::1", "::1")
+    assert link.is_local("192.0.2.7", "192.0.2.7") and not link.is_local("192.0.2.8", "192.0.2.7")
+    assert not link.is_local("192.0.2.8", "127.0.0.1")
 
 
 def own_address() -> str:

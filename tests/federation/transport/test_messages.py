@@ -13,11 +13,11 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew import codec
-from fedskew.errors import UserError
-from fedskew.flower.messages import HEAD, SMALL, TENSORS, pack, unpack, word
-from fedskew.types import Broadcast, Round, Spec, Update
-from tests.flower.loopback import Loopback, travelled
+from fedskew.core import codec
+from fedskew.core.errors import UserError
+from fedskew.core.types import Broadcast, Round, Spec, Update
+from fedskew.federation.transport.messages import HEAD, SMALL, TENSORS, pack, unpack, word
+from tests.federation.transport.loopback import Loopback, traveled
 
 UPDATE = Update(
     2,
@@ -32,7 +32,7 @@ UPDATE = Update(
 
 def through(obj: object, **words: str) -> RecordDict:
     Loopback({})  # a message needs somebody who sends it
-    return travelled(Message(pack(obj, **words), 1, "train")).content
+    return traveled(Message(pack(obj, **words), 1, "train")).content
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool])
@@ -45,7 +45,7 @@ def test_every_kind_of_tensor_arrives(dtype: torch.dtype, shape: tuple[int, ...]
 
 def test_messages_arrive_bit_for_bit() -> None:
     spec = Spec("tiny", {"width": 3})
-    sent = Broadcast(2, 5, -1, Round(1, 1, 1, 0), spec, UPDATE.weights, {"P": {"c": torch.ones(2)}}, entry=1)
+    sent = Broadcast(2, 5, -1, Round(1, 1, 1, 0), spec, UPDATE.weights, {"P": {"c": torch.ones(2)}}, setup=1)
     for obj in (UPDATE, sent):
         assert codec.to_bytes(unpack(through(obj))) == codec.to_bytes(obj)
 

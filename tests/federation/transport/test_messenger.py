@@ -10,22 +10,22 @@ from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
 
 from fedskew import config as configuration
-from fedskew.config import RunConfig
-from fedskew.errors import UserError
-from fedskew.experiment import Result
-from fedskew.flower import post
-from fedskew.flower.client import client_app
-from fedskew.flower.server import federate
-from fedskew.flower.settings import Rules, rules
+from fedskew.config.schema import RunConfig
+from fedskew.core.errors import UserError
+from fedskew.experiment.run import Result
+from fedskew.federation.coordinator.server_app import federate
+from fedskew.federation.rules import Rules, parse_rules
+from fedskew.federation.site.client_app import client_app
+from fedskew.federation.transport import messenger
 from tests.federation import made
-from tests.flower.loopback import Loopback, Node, node
+from tests.federation.transport.loopback import Loopback, Node, node
 
 NAMES = ("north", "south", "east")
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "GRACE", 0.3)
+    monkeypatch.setattr(messenger, "GRACE", 0.3)
 
 
 def config_of(rounds: int, clients: int = 3) -> RunConfig:
@@ -35,7 +35,7 @@ def config_of(rounds: int, clients: int = 3) -> RunConfig:
             "data": {"name": "own", "options": {"classes": made.CLASSES}},
             "partition": {"name": "natural", "clients": clients},
             "model": {"name": "mlp"},
-            "local": {"epochs": 1, "batch": 16},
+            "local": {"epochs": 1, "batch_size": 16},
             "engine": {"name": "inline"},
         }
     )
@@ -98,7 +98,7 @@ def test_a_site_that_is_not_connected_is_skipped_until_it_returns(tmp_path: Path
 
     in_rounds(grid, change)
     result = run(tmp_path, grid, config, names=NAMES)
-    gone = {2: "not connected"}
+    gone = {"2": "not connected"}
     assert [line.get("lost", {}) for line in result.rounds] == [{}, gone, gone, gone, {}, {}]
     assert [line.get("scored_lost", {}) for line in result.rounds] == [{}, gone, gone, {}, {}, {}]
     assert [line["answered"] for line in result.rounds] == [[0, 1, 2], *[[0, 1]] * 3, [0, 1, 2], [0, 1, 2]]
@@ -121,7 +121,7 @@ def test_a_dead_site_that_seems_connected_costs_one_deadline_and_no_second_one(t
     in_rounds(grid, change)
     deadline = 2.0
     rounds = run(tmp_path, grid, config, sites={100: 0, 101: 1, 102: 2}, deadline=deadline).rounds
-    reasons = [line.get("lost", {}).get(2, "") for line in rounds]
+    reasons = [line.get("lost", {}).get("2", "") for line in rounds]
     owes = "no reply yet to an earlier request"
     assert reasons[1].startswith("no reply within 1.") and [reasons[0], *reasons[2:]] == ["", owes, owes, "", ""]
     assert deadline / 2 < rounds[1]["seconds"] <= deadline
@@ -148,7 +148,7 @@ def test_without_the_silent_site_there_is_no_quorum_so_it_is_asked_and_waited_fo
     grid.nodes[101] = late
     in_rounds(grid, change)
     first, second = run(tmp_path, grid, config, names=NAMES, deadline=1.0).rounds
-    assert list(first["lost"]) == [1] and second["answered"] == [0, 1] and list(second["lost"]) == [2]
+    assert list(first["lost"]) == ["1"] and second["answered"] == [0, 1] and list(second["lost"]) == ["2"]
 
 
 def test_a_site_with_a_new_key_is_taken_back_by_its_name(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_site_with_a_new_key_is_taken_back_by_its_name(tmp_path: Path) -> None
 
     in_rounds(grid, change)
     rounds = run(tmp_path, grid, config, names=NAMES).rounds
-    assert [list(line.get("lost", {})) for line in rounds] == [[], [1], [1], []]
+    assert [list(line.get("lost", {})) for line in rounds] == [[], ["1"], ["1"], []]
     assert (200, "train") in grid.sent
 
 
@@ -183,17 +183,17 @@ def test_later_runs_have_fewer_sites_and_other_numbers(tmp_path: Path) -> None:
     grid = Named(sites(tmp_path, config, names))
     result = run(tmp_path, grid, config, names=names)
     assert result.rounds[0]["answered"] == [0, 1] and {to for to, _ in grid.sent} == {101, 102}
-    with pytest.raises(UserError, match=r"'names' has 3 sites, and 'config' has partition.clients = 2"):
+    with pytest.raises(UserError, match=r"'names' has 3 sites, but 'config' has partition.clients = 2"):
         run(tmp_path / "other", grid, config, names=NAMES)
 
 
 def test_why_a_site_takes_no_part_is_in_the_record(tmp_path: Path) -> None:
-    """East's table has another number of columns: it is not waited for, and the reason is told."""
+    """East's table has another number of columns: the run does not wait for it, and says why."""
     config = config_of(2)
     grid = Named(sites(tmp_path, config))
     (tmp_path / "east.csv").write_text("x,label\n" + "".join(f"{n},benign\n{-n},malignant\n" for n in range(20)))
     for line in run(tmp_path, grid, config, names=NAMES).rounds:
-        assert line["lost"][2].startswith("takes no part: its data is Kind(classes=2, shape=(1,)")
+        assert line["lost"]["2"].startswith("takes no part: its data is DataKind(classes=2, shape=(1,)")
 
 
 def test_a_run_whose_sites_mostly_take_no_part_ends_with_their_reasons(tmp_path: Path) -> None:
@@ -208,5 +208,5 @@ def test_a_run_whose_sites_mostly_take_no_part_ends_with_their_reasons(tmp_path:
 
 @pytest.mark.parametrize("text", ["north,,east", "north,north"])
 def test_names_are_different_and_not_empty(text: str) -> None:
-    with pytest.raises(UserError, match=r"run config 'names' is '.*', and must be different names"):
-        rules({"names": text})
+    with pytest.raises(UserError, match=r"run config 'names' is '.*'. Write different names"):
+        parse_rules({"names": text})

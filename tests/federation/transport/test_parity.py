@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedskew import config as configuration
-from fedskew import record
-from fedskew.flower import project
-from tests.flower.processes import Federation, PlainFlower, config_of, inline, rounds, wait_for
+from fedskew.federation.transport import project
+from fedskew.record import reader
+from tests.federation.transport.processes import Federation, PlainFlower, config_of, inline, rounds, wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -33,10 +33,10 @@ def test_plain_flower_runs_it_too_and_nothing_is_left_running(tmp_path: Path) ->
         app = tmp_path / "app"
         given = project.write(app, {"config": configuration.dumps(config), "out": str(out)})
         made.flwr("run", ".", "--run-config", given, cwd=app)
-        wait_for(lambda: rounds(out) and record.read(out).end)
+        wait_for(lambda: rounds(out) and reader.read(out).end)
         assert len(made.running()) >= 3
     finally:
         made.close()
-    end = record.read(out).end
+    end = reader.read(out).end
     assert end is not None and end["weights_sha256"] == inline(config)
     assert not made.running()

@@ -11,8 +11,8 @@ from flwr.app import Message, RecordDict
 from flwr.server.superlink.linkstate import sql_linkstate
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedskew.flower import link
-from fedskew.flower.link import LARGEST, LARGEST_OBJECT, OBJECTS, Guarded
+from fedskew.federation.transport import superlink
+from fedskew.federation.transport.superlink import LARGEST, LARGEST_OBJECT, OBJECTS, GuardedApp
 
 
 async def reading(scope: Any, receive: Any, send: Any) -> None:
@@ -25,7 +25,12 @@ async def reading(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def status(
-    guard: Guarded, receive: Callable[[], Any], length: int | None = None, *, path: str = OBJECTS, to: str = "192.0.2.7"
+    guard: GuardedApp,
+    receive: Callable[[], Any],
+    length: int | None = None,
+    *,
+    path: str = OBJECTS,
+    to: str = "192.0.2.7",
 ) -> int:
     """What a request from 192.0.2.8 is answered."""
     sent: list[dict[str, Any]] = []
@@ -58,13 +63,13 @@ async def nothing() -> dict[str, Any]:
 
 @pytest.mark.parametrize("path, most", [(OBJECTS, LARGEST_OBJECT), ("/v1/fleet/push-messages", LARGEST)])
 def test_a_body_that_says_to_be_too_large_is_not_read(path: str, most: int) -> None:
-    guard = Guarded(reading)
+    guard = GuardedApp(reading)
     assert asyncio.run(status(guard, pieces(most), most, path=path)) == 200
     assert asyncio.run(status(guard, nothing, most + 1, path=path)) == 413
 
 
 def test_a_body_that_does_not_say_how_large_it_is_is_read_no_further_than_others() -> None:
-    guard = Guarded(reading)
+    guard = GuardedApp(reading)
     half = LARGEST_OBJECT // 2
     assert asyncio.run(status(guard, pieces(half, half))) == 200
     assert asyncio.run(status(guard, pieces(half, half, 1))) == 413
@@ -72,7 +77,7 @@ def test_a_body_that_does_not_say_how_large_it_is_is_read_no_further_than_others
 
 
 def test_on_the_coordinators_machine_everything_is_served_and_nothing_is_too_large() -> None:
-    guard = Guarded(reading, together=100)
+    guard = GuardedApp(reading, together=100)
     for path in (OBJECTS, "/v1/runtime/push-messages", "/v1/control/start-run"):
         assert asyncio.run(status(guard, pieces(200), 200, path=path, to="192.0.2.8")) == 200
     assert asyncio.run(status(guard, nothing, path="/v1/runtime/push-messages")) == 404
@@ -81,22 +86,22 @@ def test_on_the_coordinators_machine_everything_is_served_and_nothing_is_too_lar
 @pytest.mark.parametrize("name", ["_created_at", "_ttl"])
 def test_a_reply_whose_times_are_no_numbers_is_not_stored(name: str) -> None:
     """Flower compares them, and nothing is larger than NaN; where they are stored it is nothing at all."""
-    assert vars(sql_linkstate)["validate_message"] is link.flowers_check
+    assert vars(sql_linkstate)["validate_message"] is superlink._flower_validate
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     letter = Message(RecordDict(), 7, "train")
     letter.metadata.__dict__["_message_id"] = letter.object_id
-    before, after = link.flowers_check(letter, False), link.with_times(letter, False)
+    before, after = superlink._flower_validate(letter, False), superlink.validate(letter, False)
     assert before == after
     letter.metadata.__dict__[name] = float("nan")
-    assert link.flowers_check(letter, False) == before
-    assert link.with_times(letter, False) == [*before, "`metadata` has times that are no numbers"]
+    assert superlink._flower_validate(letter, False) == before
+    assert superlink.validate(letter, False) == [*before, "`metadata` has times that are not finite"]
 
 
 def test_bodies_that_arrive_together_are_no_more_than_the_machine_can_spare() -> None:
-    """Of 100 bytes 60 are taken by one who dawdles; whoever has 60 more comes again, and then is heard."""
+    """A slow request takes 60 of 100 bytes. A second one of 60 is refused, repeated, and then accepted."""
 
     async def main() -> list[int]:
-        guard, go_on = Guarded(reading, together=100), asyncio.Event()
+        guard, go_on = GuardedApp(reading, together=100), asyncio.Event()
         first = asyncio.create_task(status(guard, pieces(60, 1, wait=go_on), 61))
         await asyncio.sleep(0)
         meanwhile = [

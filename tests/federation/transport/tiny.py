@@ -10,15 +10,15 @@ from typing import Any
 from flwr.app import Context
 
 from fedskew import config as configuration
-from fedskew import experiment
-from fedskew.config import RunConfig
+from fedskew.config.schema import RunConfig
+from fedskew.core.types import Arrays
 from fedskew.data.sources import Source
-from fedskew.flower.client import client_app
-from fedskew.flower.server import federate
-from fedskew.flower.settings import Rules
-from fedskew.types import Arrays
+from fedskew.experiment import run as experiment
+from fedskew.federation.coordinator.server_app import federate
+from fedskew.federation.rules import Rules
+from fedskew.federation.site.client_app import client_app
 from tests.contract import harness
-from tests.flower.loopback import Loopback, Node, node
+from tests.federation.transport.loopback import Loopback, Node, node
 
 
 def source_of(config: RunConfig) -> Callable[[Context], Source]:
@@ -37,10 +37,10 @@ def config_of(method: str, **options: Any) -> RunConfig:
     return configuration.override(harness.config(method, **options), ["engine.name=inline"])
 
 
-def nodes(config: RunConfig, folder: Path) -> dict[int, Node]:
+def nodes(config: RunConfig, folder: Path, **rules: Any) -> dict[int, Node]:
     """Node 100 is client 0, and so on."""
     app = client_app(source_of(config))
-    run_config = {"config": configuration.dumps(config)}
+    run_config = {"config": configuration.dumps(config), **rules}
     return {
         100 + client: node(app, run_config, site=client, memory=str(folder / f"memory-{client}"))
         for client in range(config.partition.clients)

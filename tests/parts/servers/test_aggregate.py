@@ -6,25 +6,25 @@ from typing import Any, Literal
 
 import torch
 
-from fedskew import tree
+from fedskew.core import tree
+from fedskew.core.types import Broadcast, Round, Spec, Task, Tree, Update
 from fedskew.parts.protocol import Weigh
 from fedskew.parts.servers.aggregate import Aggregate
 from fedskew.parts.servers.weigh import Uniform
-from fedskew.parts.views import Desk, Local, Run, Sums
-from fedskew.types import Broadcast, Round, Spec, Task, Tree, Update
-from tests.parts.by_hand import Federation, desk, stage
+from fedskew.parts.views import Accumulator, ClientContext, LocalTraining, ServerContext
+from tests.parts.by_hand import Federation, server_context, stage
 
 
 def test_statistics_are_averaged_by_samples_and_counters_keep_their_maximum() -> None:
     server = Aggregate(weigh=Uniform())
     model = {"w": torch.zeros(1), "mean": torch.zeros(1), "count": torch.tensor(3)}
     memory = server.init_server(model, Task(2, (1,), 2))
-    sums = Sums()
+    sums = Accumulator()
     for examples, value, count in ((1, 4.0, 5), (3, 8.0, 4)):
         buffers = {"mean": torch.tensor([value]), "count": torch.tensor(count)}
         update = Update(0, examples, 1, {"w": torch.tensor([value])}, buffers, {}, {})
-        server.lift(update, Broadcast(0, 0, -1, Round(0, 0, 0, 0), Spec("x"), model, {}), sums)
-    after = server.carry(server.merge(desk(memory), sums))
+        server.accumulate(update, Broadcast(0, 0, -1, Round(0, 0, 0, 0), Spec("x"), model, {}), sums)
+    after = server.carry(server.merge(server_context(memory), sums))
     # weights plainly (4 + 8)/2, statistics (1*4 + 3*8)/4
     assert tree.equal(after, {"w": torch.tensor([6.0]), "mean": torch.tensor([7.0]), "count": torch.tensor(5)})
 
@@ -33,30 +33,30 @@ def test_statistics_are_averaged_by_samples_and_counters_keep_their_maximum() ->
 class Spoken(Weigh):
     """Weighs by what its client half said, which is n_k, together or one by one; remembers how often it was asked."""
 
-    individual: Literal["", "extras", "weights"] = ""
+    needs_individual_updates: Literal["", "extras", "weights"] = ""
 
-    def send(self, desk: Desk, client: int) -> Tree:
+    def send(self, server_context: ServerContext, client: int) -> Tree:
         del client
-        return {"round": torch.tensor(desk.round.index)}
+        return {"round": torch.tensor(server_context.round.index)}
 
-    def begin(self, local: Local) -> int:
-        return int(local.extras["round"])
+    def begin(self, client_context: ClientContext) -> int:
+        return int(client_context.extras["round"])
 
-    def finish(self, local: Local, mine: Any, run: Run) -> tuple[Tree, Tree]:
-        visits = local.memory.get("visits", torch.tensor(0)) + 1
-        assert mine == int(visits) - 1
-        return {"n": tree.number(len(local.shard), run.weights)}, {"visits": visits}
+    def finish(self, client_context: ClientContext, scratch: Any, run: LocalTraining) -> tuple[Tree, Tree]:
+        visits = client_context.memory.get("visits", torch.tensor(0)) + 1
+        assert scratch == int(visits) - 1
+        return {"n": tree.number(len(client_context.shard), run.weights)}, {"visits": visits}
 
     def weight(self, update: Update, sent: Broadcast) -> float:
         assert set(update.extras) == set(sent.extras) == {"Spoken"}
         return float(update.extras[self.name]["n"])
 
-    def weights(self, desk: Desk) -> list[float]:
-        return [self.weight(update, sent) for update, sent in desk.updates]
+    def weights(self, server_context: ServerContext) -> list[float]:
+        return [self.weight(update, sent) for update, sent in server_context.updates]
 
-    def merge(self, desk: Desk, sums: Sums) -> Tree:
+    def merge(self, server_context: ServerContext, sums: Accumulator) -> Tree:
         del sums
-        return {"rounds": desk.memory.get("rounds", torch.tensor(0)) + 1}
+        return {"rounds": server_context.memory.get("rounds", torch.tensor(0)) + 1}
 
 
 def test_the_parts_inside_have_both_halves_and_find_their_own_extras() -> None:

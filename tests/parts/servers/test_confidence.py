@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedskew import functional
+from fedskew.core.types import Broadcast, Round, Spec, Task, Tree, Update
 from fedskew.parts.servers.confidence import Confidence, confidence
-from fedskew.parts.views import Desk, Sums
-from fedskew.types import Broadcast, Round, Spec, Task, Tree, Update
-from tests.parts.by_hand import desk
+from fedskew.parts.views import Accumulator, ServerContext
+from tests.parts.by_hand import server_context
 from tests.parts.terms.looking import client, run
 
 PART = Confidence(eta=0.5, alpha=0.1, beta=1.0)
@@ -23,14 +23,14 @@ def numbers(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def heard(memory: Tree, losses: dict[int, float], examples: int = 1) -> Desk:
-    """The server's desk after these clients reported these losses, client k having (k + 1) `examples`."""
+def server_ctx(memory: Tree, losses: dict[int, float], examples: int = 1) -> ServerContext:
+    """The server's context after these clients reported these losses, client k having (k + 1) `examples`."""
     sent = Broadcast(0, 0, -1, Round(0, 0, 0, 0), Spec("x"), {}, {})
     updates = [
         (Update(k, examples * (k + 1), 1, {}, {}, {PART.name: {"loss": numbers(loss)[0]}}, {}), sent)
         for k, loss in losses.items()
     ]
-    return replace(desk(memory), updates=updates)
+    return replace(server_context(memory), updates=updates)
 
 
 def start(clients: int = 4) -> Tree:
@@ -94,14 +94,14 @@ def test_nobody_is_known_at_first() -> None:
 
 
 def test_round_0_weighs_by_samples_alone() -> None:
-    assert PART.weights(heard(start(), {0: 3.0, 2: 0.1}, examples=7)) == [7.0, 21.0]
-    assert replace(PART, size_weighted=False).weights(heard(start(), {0: 3.0, 2: 0.1})) == [1.0, 1.0]
+    assert PART.weights(server_ctx(start(), {0: 3.0, 2: 0.1}, examples=7)) == [7.0, 21.0]
+    assert replace(PART, size_weighted=False).weights(server_ctx(start(), {0: 3.0, 2: 0.1})) == [1.0, 1.0]
 
 
 def test_golden_in_the_second_round() -> None:
-    memory = PART.merge(heard(start(3), {0: 2.0, 1: 2.0, 2: 2.0}), Sums())
+    memory = PART.merge(server_ctx(start(3), {0: 2.0, 1: 2.0, 2: 2.0}), Accumulator())
     assert memory["loss"].tolist() == [2, 2, 2]
-    second = heard(memory, {0: 1.0, 1: 1.6, 2: 1.9})
+    second = server_ctx(memory, {0: 1.0, 1: 1.6, 2: 1.9})
     plain = replace(PART, size_weighted=False).weights(second)
     assert [w / sum(plain) for w in plain] == pytest.approx([0.408999, 0.306689, 0.284313], abs=1e-6)
     # the same times 1, 2, 3 samples
@@ -109,18 +109,18 @@ def test_golden_in_the_second_round() -> None:
 
 
 def test_a_client_absent_last_round_starts_anew() -> None:
-    first = PART.merge(heard(start(3), {0: 2.0, 1: 2.0}), Sums())
-    second = PART.merge(heard(first, {1: 1.0, 2: 1.0}), Sums())
+    first = PART.merge(server_ctx(start(3), {0: 2.0, 1: 2.0}), Accumulator())
+    second = PART.merge(server_ctx(first, {1: 1.0, 2: 1.0}), Accumulator())
     assert [math.isnan(v) for v in second["loss"].tolist()] == [True, False, False]
     assert second["loss"][1:].tolist() == [1, 1] and first["loss"][:2].tolist() == [2, 2]
     # client 0 was in round 0, not in round 1: no change is known of it; client 1 halved its loss: a = 0.5
-    plain = replace(PART, size_weighted=False).weights(heard(second, {0: 0.1, 1: 0.5}))
+    plain = replace(PART, size_weighted=False).weights(server_ctx(second, {0: 0.1, 1: 0.5}))
     assert plain == pytest.approx([math.exp(-0.5), 1.0])
 
 
 def test_one_client_alone_has_its_samples() -> None:
-    memory = PART.merge(heard(start(1), {0: 2.0}), Sums())
-    assert PART.weights(heard(memory, {0: 1.0}, examples=9)) == [9.0]
+    memory = PART.merge(server_ctx(start(1), {0: 2.0}), Accumulator())
+    assert PART.weights(server_ctx(memory, {0: 1.0}, examples=9)) == [9.0]
 
 
 # ---- on a client -----------------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def test_one_client_alone_has_its_samples() -> None:
 def test_a_client_reports_its_mean_loss_at_the_received_model() -> None:
     x = torch.randn(777, 3, generator=torch.Generator().manual_seed(0))  # more than one chunk, of unequal sizes
     y = torch.arange(777) * 5 % 3
-    local = client((0, 0, 0), x=x, y=y)
-    said, kept = PART.finish(local, PART.begin(local), run(local.weights))
+    client_context = client((0, 0, 0), x=x, y=y)
+    said, kept = PART.finish(client_context, PART.begin(client_context), run(client_context.weights))
     # logits are the inputs
     assert said["loss"].item() == pytest.approx(functional.symmetric_cross_entropy(x, y, 0.1, 1.0).item(), rel=1e-6)
     assert said["loss"].dtype == torch.float64 and said["loss"].shape == () and kept == {}

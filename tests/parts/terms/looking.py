@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedskew import tree
+from fedskew.core import tree
+from fedskew.core.types import Broadcast, Round, Shard, Spec, Task, Tree, Update
 from fedskew.models.net import Net
 from fedskew.models.registry import TrunkAndHead
-from fedskew.parts.protocol import Part, Term
-from fedskew.parts.views import Batch, Desk, Local, Pass, Run
-from fedskew.types import Broadcast, Round, Shard, Spec, Task, Tree, Update
+from fedskew.parts.part import Part
+from fedskew.parts.protocol import Term
+from fedskew.parts.views import Batch, ClientContext, ForwardPass, LocalTraining, ServerContext
 
 ROUND = Round(index=3, counted=3, within=3, stage=0)
 
@@ -49,11 +50,11 @@ def client(
     extras: Tree | None = None,
     memory: Tree | None = None,
     of: Net | None = None,
-) -> Local:
+) -> ClientContext:
     y = labels(counts) if y is None else y
     x = torch.zeros(len(y), 5) if x is None else x
     of = net(x.shape[1], len(counts)) if of is None else of
-    return Local(
+    return ClientContext(
         shard=Shard(0, x, torch.arange(len(y)), y, len(counts)),
         net=of,
         weights=identity(x.shape[1], len(counts)) if weights is None else weights,
@@ -69,20 +70,20 @@ def client(
     )
 
 
-def look(local: Local, x: Tensor, y: Tensor, weights: Tree | None = None) -> Pass:
+def look(client_context: ClientContext, x: Tensor, y: Tensor, weights: Tree | None = None) -> ForwardPass:
     """A pass of the batch through the client's network, live at `weights` (by default those received)."""
-    at = tree.clone(local.weights if weights is None else weights)
-    return Pass(Batch(x, y, torch.arange(len(y))), local.net, local.net.prepare(at), {})
+    at = tree.clone(client_context.weights if weights is None else weights)
+    return ForwardPass(Batch(x, y, torch.arange(len(y))), client_context.net, client_context.net.prepare(at), {})
 
 
-def value(term: Term, local: Local, x: Tensor, y: Tensor, weights: Tree | None = None) -> float:
-    return float(term.loss(look(local, x, y, weights), term.begin(local)).detach())
+def value(term: Term, client_context: ClientContext, x: Tensor, y: Tensor, weights: Tree | None = None) -> float:
+    return float(term.loss(look(client_context, x, y, weights), term.begin(client_context)).detach())
 
 
-def gradient(term: Term, local: Local, x: Tensor, y: Tensor, weights: Tree | None = None) -> Tree:
+def gradient(term: Term, client_context: ClientContext, x: Tensor, y: Tensor, weights: Tree | None = None) -> Tree:
     """The gradient of a term in every trained parameter."""
-    out = look(local, x, y, weights)
-    loss = term.loss(out, term.begin(local))
+    out = look(client_context, x, y, weights)
+    loss = term.loss(out, term.begin(client_context))
     if not loss.requires_grad:
         return tree.zeros_like(tree.detach(out.weights))
     grads = torch.autograd.grad(loss, list(out.weights.values()), allow_unused=True, materialize_grads=True)
@@ -93,12 +94,12 @@ def still(gradient: Tree) -> bool:
     return not any(t.any() for t in gradient.values())
 
 
-def run(weights: Tree) -> Run:
-    return Run(weights, steps=1, lr=0.1, effective=1.0)
+def run(weights: Tree) -> LocalTraining:
+    return LocalTraining(weights, steps=1, lr=0.1, effective=1.0)
 
 
-def desk(of: Net, classes: int, memory: Tree | None = None, updates: Any = ()) -> Desk:
-    return Desk(memory or {}, {}, ROUND, Task(classes, (5,), 2), of, torch.Generator(), updates=updates)
+def server_context(of: Net, classes: int, memory: Tree | None = None, updates: Any = ()) -> ServerContext:
+    return ServerContext(memory or {}, {}, ROUND, Task(classes, (5,), 2), of, torch.Generator(), updates=updates)
 
 
 def sent_up(part: Part, extra: Tree, number: int = 0) -> tuple[Update, Broadcast]:

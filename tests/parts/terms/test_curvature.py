@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedskew import tree
+from fedskew.core import tree
+from fedskew.core.types import Tree
 from fedskew.parts.terms.curvature import Curvature
-from fedskew.parts.views import Local, Sums
-from fedskew.types import Tree
+from fedskew.parts.views import Accumulator, ClientContext
 from tests.parts.terms import looking
-from tests.parts.terms.looking import client, desk, gradient, identity, look, run, sent_up, still, value
+from tests.parts.terms.looking import client, gradient, identity, look, run, sent_up, server_context, still, value
 
 X, Y = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
 
 
-def local(extras: Tree | None = None, memory: Tree | None = None, x: Tensor | None = None) -> Local:
+def client_context(extras: Tree | None = None, memory: Tree | None = None, x: Tensor | None = None) -> ClientContext:
     """A client with one sample of each of two classes."""
     return client((1, 1), identity(2, 2), x=torch.zeros(2, 2) if x is None else x, extras=extras, memory=memory)
 
@@ -31,14 +31,14 @@ def share(u: float, w: float) -> Tree:
 
 def test_edge_13_before_anybody_sent_anything_the_term_is_zero() -> None:
     term = Curvature(lam=5, s=10)
-    assert value(term, local(), X, Y) == 0
-    assert still(gradient(term, local(), X, Y))
+    assert value(term, client_context(), X, Y) == 0
+    assert still(gradient(term, client_context(), X, Y))
 
 
 def test_loss_and_gradient_by_hand() -> None:
     # u = 2 at w_j = 3: lam sum (u w^2 - 2 u w_j w) over 10 weights, 4 of them 1 and the others 0: 3 * 4 * (2 - 12);
     # its slope 2 lam u (w - w_j) is 12 (1 - 3) or 12 (0 - 3)
-    term, here = Curvature(lam=3, s=10), local(share(2, 3))
+    term, here = Curvature(lam=3, s=10), client_context(share(2, 3))
     assert value(term, here, X, Y) == pytest.approx(-120)
     grads = gradient(term, here, X, Y)
     assert grads["trunk.weight"].tolist() == [[-24.0, -36.0], [-36.0, -24.0]]
@@ -48,12 +48,12 @@ def test_loss_and_gradient_by_hand() -> None:
 def test_two_clients_each_see_the_other_only() -> None:
     term = Curvature(lam=1, s=10)
     a, b = share(2, 3), share(0.5, -1)
-    sums = Sums()
+    sums = Accumulator()
     for number, extra in enumerate((a, b)):
-        term.lift(*sent_up(term, extra, number), sums)
-    memory = term.merge(desk(local().net, 2), sums)
+        term.accumulate(*sent_up(term, extra, number), sums)
+    memory = term.merge(server_context(client_context().net, 2), sums)
     for own, other in ((a, b), (b, a)):
-        u, v = term.begin(local(memory, own))
+        u, v = term.begin(client_context(memory, own))
         assert tree.equal(tree.tag(u, "u/") | tree.tag(v, "v/"), other)
 
 
@@ -62,16 +62,16 @@ def test_the_server_forgets_what_a_client_replaced() -> None:
     server: Tree = {}
     own: Tree = {}
     for shift in (0.0, 0.3, -0.7):
-        here = local(server, own, x)
+        here = client_context(server, own, x)
         moved = {name: t + shift for name, t in here.weights.items()}
         up, own = term.finish(here, ({}, {}), run(moved))
-        sums = Sums()
-        term.lift(*sent_up(term, up), sums)
-        server = term.merge(desk(here.net, 2, server), sums)
+        sums = Accumulator()
+        term.accumulate(*sent_up(term, up), sums)
+        server = term.merge(server_context(here.net, 2, server), sums)
         assert torch.allclose(server["v/head.bias"], server["u/head.bias"] * moved["head.bias"], atol=1e-6)
         # alone, a client feels no pull: its own share is taken off to the last bit
         assert tree.equal(server, own)
-        assert still(gradient(term, local(server, own, x), X, Y))
+        assert still(gradient(term, client_context(server, own, x), X, Y))
 
 
 @pytest.mark.parametrize("fisher", ["batch", "sample"])
@@ -88,7 +88,7 @@ def test_information_by_hand(fisher: Literal["batch", "sample"]) -> None:
 
 def test_batches_cancel_what_samples_do_not() -> None:
     # zero inputs of both classes at equal logits: slopes (-1/2, 1/2) and (1/2, -1/2) in the bias, whose mean is 0
-    here = local()
+    here = client_context()
     by_batch, by_sample = Curvature(1, s=10), Curvature(1, s=10, fisher="sample")
     for term, expected in ((by_batch, 0.0), (by_sample, 0.25)):
         up, _ = term.finish(here, ({}, {}), run(here.weights))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedskew import tree
+from fedskew.core import tree
 from fedskew.parts.protocol import Term
 from fedskew.parts.terms.distillation import DKD, EKD, KD, LMD, NTD, VacantDistillation
 from tests.parts.terms import looking
@@ -44,32 +44,32 @@ def test_goldens(term: Term, expected: float) -> None:
 
 @named
 def test_edge_14_a_student_equal_to_its_teacher_is_left_alone_where_both_see_the_same_classes(term: Term) -> None:
-    local = client(weights=TEACHER)
-    grads = gradient(term, local, Z, Y)
+    client_context = client(weights=TEACHER)
+    grads = gradient(term, client_context, Z, Y)
     if isinstance(term, LMD):  # the student sees majority classes that the teacher does not
-        assert value(term, local, Z, Y) > 0 and not still(grads)
+        assert value(term, client_context, Z, Y) > 0 and not still(grads)
     else:
-        assert value(term, local, Z, Y) == pytest.approx(0, abs=1e-6)
+        assert value(term, client_context, Z, Y) == pytest.approx(0, abs=1e-6)
         assert all(t.abs().max() < 1e-6 for t in grads.values())
 
 
 @named
 def test_terms_side_by_side_share_one_pass_of_the_teacher(term: Term, monkeypatch: pytest.MonkeyPatch) -> None:
-    local = client(weights=TEACHER)
+    client_context = client(weights=TEACHER)
     passes = []
-    frozen = local.net.frozen
-    monkeypatch.setattr(local.net, "frozen", lambda *given: passes.append(given) or frozen(*given))
-    out = look(local, Z, Y)
+    frozen = client_context.net.frozen
+    monkeypatch.setattr(client_context.net, "frozen", lambda *given: passes.append(given) or frozen(*given))
+    out = look(client_context, Z, Y)
     for each in (term, KD(1, 1)):
-        each.loss(out, each.begin(local))
+        each.loss(out, each.begin(client_context))
     assert len(passes) == 1
 
 
 @pytest.mark.parametrize("term", [NTD(1, 1, teacher=False), LMD(1, 1, teacher=False)])
 def test_teacher_free_forms_run_no_teacher(term: Term, monkeypatch: pytest.MonkeyPatch) -> None:
-    local = client(weights=TEACHER)
-    monkeypatch.setattr(local.net, "frozen", lambda *given: pytest.fail("a teacher was asked"))
-    value(term, local, Z, Y)
+    client_context = client(weights=TEACHER)
+    monkeypatch.setattr(client_context.net, "frozen", lambda *given: pytest.fail("a teacher was asked"))
+    value(term, client_context, Z, Y)
 
 
 @named
@@ -77,11 +77,11 @@ def test_d33_statistics_of_the_teacher_are_the_running_ones_or_the_batch_s(term:
     net = looking.net(batch_norm=True)
     x, y = torch.randn(6, 5, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 0, 1, 1, 1, 2])
     weights = net.initial()  # running mean 0 and variance 1, far from the batch's
-    local = client(weights=weights, of=net)
+    client_context = client(weights=weights, of=net)
     kept = tree.digest(weights)
-    live = look(local, x, y)  # batch norm trains here: the student goes by the batch
+    live = look(client_context, x, y)  # batch norm trains here: the student goes by the batch
     batch = type(term)(**vars(term) | {"statistics": "batch"})
-    by_batch, by_running = (float(each.loss(live, each.begin(local)).detach()) for each in (batch, term))
+    by_batch, by_running = (float(each.loss(live, each.begin(client_context)).detach()) for each in (batch, term))
     if isinstance(term, LMD):
         assert by_batch != pytest.approx(by_running, rel=1e-3)
     else:
@@ -95,9 +95,9 @@ def test_d33_statistics_of_the_teacher_are_the_running_ones_or_the_batch_s(term:
 @pytest.mark.parametrize("counts", [(1, 2, 3, 4, 5), (1, 2, 3, 4, 0)], ids=["edge 1: none", "edge 2: one"])
 def test_with_less_than_two_vacant_classes_nothing_is_distilled(counts: tuple[int, ...]) -> None:
     for lam in (0.1, 100.0):
-        local = client(counts, TEACHER)
-        assert value(VacantDistillation(lam), local, Z, Y, identity()) == 0
-        assert still(gradient(VacantDistillation(lam), local, Z, Y, identity()))
+        client_context = client(counts, TEACHER)
+        assert value(VacantDistillation(lam), client_context, Z, Y, identity()) == 0
+        assert still(gradient(VacantDistillation(lam), client_context, Z, Y, identity()))
 
 
 def test_vacant_distillation_moves_vacant_logits_only() -> None:
@@ -133,16 +133,16 @@ def test_edges_4_and_5_on_a_balanced_client() -> None:
 def test_edge_3_a_sample_without_minority_labels_beside_its_own_adds_nothing(teacher: bool) -> None:
     term = LMD(1, 1, teacher)
     # n/C = 20: {0, 1, 2, 3} are majority labels and the target 4 is the only other one
-    local = client((24, 24, 24, 24, 4), TEACHER)
-    assert value(term, local, Z, torch.tensor([4]), identity()) == 0
-    assert still(gradient(term, local, Z, torch.tensor([4]), identity()))
+    client_context = client((24, 24, 24, 24, 4), TEACHER)
+    assert value(term, client_context, Z, torch.tensor([4]), identity()) == 0
+    assert still(gradient(term, client_context, Z, torch.tensor([4]), identity()))
     # beside an ordinary sample it still counts in the mean
-    alone = value(term, local, Z, Y, identity())
-    both = value(term, local, Z.repeat(2, 1), torch.tensor([1, 4]), identity())
+    alone = value(term, client_context, Z, Y, identity())
+    both = value(term, client_context, Z.repeat(2, 1), torch.tensor([1, 4]), identity())
     assert both == pytest.approx(alone / 2)
 
 
 @pytest.mark.parametrize("term", [NTD(1, 1), NTD(1, 1, teacher=False), LMD(1, 1), LMD(1, 1, teacher=False)], ids=str)
 def test_edge_3_two_classes_leave_nothing_to_distil(term: Term) -> None:
-    local = client((5, 1), identity(2, 2, torch.tensor([3.0, -3.0])), x=torch.zeros(6, 2))
-    assert value(term, local, torch.tensor([[1.0, 0.0]]), torch.tensor([1]), identity(2, 2)) == 0
+    client_context = client((5, 1), identity(2, 2, torch.tensor([3.0, -3.0])), x=torch.zeros(6, 2))
+    assert value(term, client_context, torch.tensor([[1.0, 0.0]]), torch.tensor([1]), identity(2, 2)) == 0

@@ -33,30 +33,36 @@ def test_goldens(base: Term, expected: float) -> None:
 
 def test_calibration_by_hand() -> None:
     # equal logits: the softmax is the prior (3/4, 1/4), and the sample is of the rare class
-    local = client((3, 1), x=torch.zeros(4, 2))
-    assert value(CalibratedCrossEntropy(0.0), local, torch.zeros(1, 2), torch.tensor([1])) == pytest.approx(math.log(4))
+    client_context = client((3, 1), x=torch.zeros(4, 2))
+    assert value(CalibratedCrossEntropy(0.0), client_context, torch.zeros(1, 2), torch.tensor([1])) == pytest.approx(
+        math.log(4)
+    )
 
 
 def test_margins_by_hand() -> None:
     # equal logits less 16^{-1/4} = 1/2 and 1^{-1/4} = 1, the vacant class out: -log of 1 / (e^{1/2} + 1)
-    local = client((16, 1, 0), x=torch.zeros(17, 3))
+    client_context = client((16, 1, 0), x=torch.zeros(17, 3))
     expected = math.log(math.exp(0.5) + 1)
-    assert value(MarginCrossEntropy(1.0), local, torch.zeros(1, 3), torch.tensor([1])) == pytest.approx(expected)
+    assert value(MarginCrossEntropy(1.0), client_context, torch.zeros(1, 3), torch.tensor([1])) == pytest.approx(
+        expected
+    )
 
 
 def test_restriction_by_hand() -> None:
     # counts 4, 2, 0: binary scales 1, 1, 1/2; soft ones 1/2 + n_c/8 = 1, 3/4, 1/2
-    local, z, y = client((4, 2, 0), x=torch.zeros(6, 3)), torch.full((1, 3), 2.0), torch.tensor([0])
-    assert value(RestrictedCrossEntropy(0.5), local, z, y) == pytest.approx(math.log(2 + math.exp(-1)), rel=1e-6)
+    client_context, z, y = client((4, 2, 0), x=torch.zeros(6, 3)), torch.full((1, 3), 2.0), torch.tensor([0])
+    assert value(RestrictedCrossEntropy(0.5), client_context, z, y) == pytest.approx(
+        math.log(2 + math.exp(-1)), rel=1e-6
+    )
     soft = math.log(1 + math.exp(-0.5) + math.exp(-1))
-    assert value(RestrictedCrossEntropy(0.5, "soft"), local, z, y) == pytest.approx(soft, rel=1e-6)
+    assert value(RestrictedCrossEntropy(0.5, "soft"), client_context, z, y) == pytest.approx(soft, rel=1e-6)
 
 
 @pytest.mark.parametrize("base", [CalibratedCrossEntropy(0.0), MarginCrossEntropy(1.0)])
 def test_edge_6_a_single_class_client_learns_nothing_from_a_softmax_over_one_class(base: Term) -> None:
-    local = client((0, 7, 0, 0, 0))
-    assert value(base, local, Z, Y) == 0
-    assert still(gradient(base, local, Z, Y))
+    client_context = client((0, 7, 0, 0, 0))
+    assert value(base, client_context, Z, Y) == 0
+    assert still(gradient(base, client_context, Z, Y))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
@@ -73,16 +79,16 @@ def test_suppression_goldens() -> None:
 
 def test_edge_7_suppression_drops_the_class_of_a_single_class_batch() -> None:
     # p = (1/2, 1/2), all samples of class 0: only log e^{z_1} = 3 of class 1 is left, at weight 1/2
-    local, z, y = client((2, 2), x=torch.zeros(4, 2)), torch.tensor([[5.0, 3.0]]), torch.tensor([0])
-    assert value(LogitSuppression(1.0, "paper"), local, z, y) == pytest.approx(1.5)
+    client_context, z, y = client((2, 2), x=torch.zeros(4, 2)), torch.tensor([[5.0, 3.0]]), torch.tensor([0])
+    assert value(LogitSuppression(1.0, "paper"), client_context, z, y) == pytest.approx(1.5)
 
 
 def test_suppression_on_a_single_class_client() -> None:
-    local = client((0, 9, 0, 0, 0))
-    assert value(LogitSuppression(1.0, "paper"), local, Z, Y) == 0
+    client_context = client((0, 9, 0, 0, 0))
+    assert value(LogitSuppression(1.0, "paper"), client_context, Z, Y) == 0
     # as released every sample counts as e^0: log(1/B * B) = 0
-    assert value(LogitSuppression(1.0), local, Z, Y) == 0
-    assert still(gradient(LogitSuppression(1.0), local, Z, Y))
+    assert value(LogitSuppression(1.0), client_context, Z, Y) == 0
+    assert still(gradient(LogitSuppression(1.0), client_context, Z, Y))
 
 
 def test_suppression_pushes_wrong_observed_logits_down_and_leaves_vacant_ones() -> None:

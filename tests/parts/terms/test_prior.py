@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedskew import functional
+from fedskew.core.types import Round, Task
 from fedskew.parts.terms.prior import PriorCrossEntropy, RampedDistillation
-from fedskew.parts.views import Batch, Pass
-from fedskew.types import Round, Task
-from tests.parts.by_hand import desk
+from fedskew.parts.views import Batch, ForwardPass
+from tests.parts.by_hand import server_context
 from tests.parts.terms.looking import client, gradient, identity, look, value
 
 # the sample of the specification's goldens (label noise, §11)
@@ -22,8 +22,10 @@ RAMP = RampedDistillation(a=0.8, T=0.8, start=10, end=49)
 
 
 def test_adjusted_cross_entropy_is_the_golden() -> None:
-    local = client((8, 2, 0), x=torch.zeros(10, 3))
-    assert value(PriorCrossEntropy(), local, torch.zeros(1, 3), torch.tensor([1])) == pytest.approx(1.609438, abs=1e-6)
+    client_context = client((8, 2, 0), x=torch.zeros(10, 3))
+    assert value(PriorCrossEntropy(), client_context, torch.zeros(1, 3), torch.tensor([1])) == pytest.approx(
+        1.609438, abs=1e-6
+    )
 
 
 def test_soft_targets_mix_the_hard_ones() -> None:
@@ -38,8 +40,8 @@ def test_tau_0_is_cross_entropy_over_the_classes_at_hand() -> None:
 
 
 def test_a_class_that_the_client_lacks_gets_no_gradient() -> None:
-    local = client((8, 2, 0), x=torch.zeros(10, 3))
-    grads = gradient(PriorCrossEntropy(), local, torch.ones(1, 3), torch.tensor([0]))
+    client_context = client((8, 2, 0), x=torch.zeros(10, 3))
+    grads = gradient(PriorCrossEntropy(), client_context, torch.ones(1, 3), torch.tensor([0]))
     assert grads["head.bias"][2] == 0 and grads["head.bias"][0] != 0
 
 
@@ -77,7 +79,7 @@ def test_ramp_is_the_golden(t: int, lam: float) -> None:
 
 def test_ramp_without_an_end_goes_by_the_runs_length() -> None:
     assert RampedDistillation(0.8, 0.8, 10).ramp(48, Task(3, (3,), 2, rounds=100)) == pytest.approx(0.797374, abs=1e-6)
-    assert RampedDistillation(0.8, 0.8, 10).paced and not RAMP.paced
+    assert RampedDistillation(0.8, 0.8, 10).depends_on_total_rounds and not RAMP.depends_on_total_rounds
 
 
 def test_ramp_of_no_length_is_a_step() -> None:
@@ -90,9 +92,9 @@ def taught(lam: float, kd_logits: str = "adjusted") -> float:
     term = RampedDistillation(0.8, 0.8, 10, 49, kd_logits)  # type: ignore[arg-type]
     # the teacher's logits are the inputs plus (-1, 2, 1), which is the golden's (0, 2, 0)
     weights = identity(3, 3, bias=torch.tensor([-1.0, 2.0, 1.0]))
-    local = client((6, 3, 1), weights, x=torch.zeros(10, 3), extras={"lam": torch.tensor(lam)})
-    out = look(local, Z, torch.tensor([0]), identity(3, 3))
-    return float(term.loss(out, term.begin(local)).detach())
+    client_context = client((6, 3, 1), weights, x=torch.zeros(10, 3), extras={"lam": torch.tensor(lam)})
+    out = look(client_context, Z, torch.tensor([0]), identity(3, 3))
+    return float(term.loss(out, term.begin(client_context)).detach())
 
 
 def test_loss_on_a_noisy_client_is_the_golden() -> None:
@@ -109,14 +111,19 @@ def test_raw_logits_are_distilled_without_the_prior() -> None:
 
 
 def test_only_noisy_clients_are_sent_a_weight() -> None:
-    at = replace(desk({}, {"noisy": torch.tensor([0, 1])}), round=Round(20, 20, 0, 1))
+    at = replace(server_context({}, {"noisy": torch.tensor([0, 1])}), round=Round(20, 20, 0, 1))
     assert float(RAMP.send(at, 0)["lam"]) == 0
     assert float(RAMP.send(at, 1)["lam"]) == pytest.approx(0.0504, abs=1e-4)
 
 
 def test_soft_targets_reach_the_base() -> None:
-    local = client((6, 3, 1), x=torch.zeros(10, 3))
+    client_context = client((6, 3, 1), x=torch.zeros(10, 3))
     target: Tensor = torch.tensor([[0.0, 1.0, 0.0]])
-    out = Pass(Batch(Z, torch.tensor([0]), torch.tensor([0]), target), local.net, local.net.prepare(local.weights), {})
+    out = ForwardPass(
+        Batch(Z, torch.tensor([0]), torch.tensor([0]), target),
+        client_context.net,
+        client_context.net.prepare(client_context.weights),
+        {},
+    )
     expected = float(functional.prior_cross_entropy(Z, torch.tensor([1]), COUNTS))
     assert float(PriorCrossEntropy().loss(out, COUNTS)) == pytest.approx(expected)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedskew import tree
-from fedskew.parts.terms.two_views import SelfRegularised
-from fedskew.parts.views import Batch, Local, Pass
-from fedskew.types import Round, Task, Tree
+from fedskew.core import tree
+from fedskew.core.types import Round, Task, Tree
+from fedskew.parts.terms.two_views import SelfRegularized
+from fedskew.parts.views import Batch, ClientContext, ForwardPass
 from tests.parts.terms.looking import client, identity
 
 X, SECOND, Y = torch.tensor([[0.7, 0.2, 0.1]]).log(), torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([0])
@@ -23,26 +23,26 @@ def entropy(p: list[float]) -> float:
     return -sum(v * math.log(v) for v in p)
 
 
-def at_round(t: int, of: int) -> Local:
-    local = client((1, 0, 0), x=X, y=Y)
-    return replace(local, round=Round(t + 2, t, t, 0), task=replace(Task(3, (3,), 2), rounds=of))
+def at_round(t: int, of: int) -> ClientContext:
+    client_context = client((1, 0, 0), x=X, y=Y)
+    return replace(client_context, round=Round(t + 2, t, t, 0), task=replace(Task(3, (3,), 2), rounds=of))
 
 
-def passed(local: Local, u: float, second: Tensor = SECOND) -> Pass:
+def passed(client_context: ClientContext, u: float, second: Tensor = SECOND) -> ForwardPass:
     batch = Batch(X, Y, torch.tensor([0]), more={"second": second, "u": torch.tensor(u)})
-    return Pass(batch, local.net, local.net.prepare(tree.clone(identity(3, 3))), {})
+    return ForwardPass(batch, client_context.net, client_context.net.prepare(tree.clone(identity(3, 3))), {})
 
 
-def value(part: SelfRegularised, local: Local, u: float = 1.0) -> float:
-    return part.loss(passed(local, u), part.begin(local)).item()
+def value(part: SelfRegularized, client_context: ClientContext, u: float = 1.0) -> float:
+    return part.loss(passed(client_context, u), part.begin(client_context)).item()
 
 
 def test_golden_paper() -> None:
-    assert value(SelfRegularised(0.0, 0.0, 0, "paper"), at_round(0, 9)) == pytest.approx(0.097164, abs=1e-5)
-    assert value(SelfRegularised(0.4, 0.0, 0, "paper"), at_round(0, 9)) == pytest.approx(0.097164 + 0.4 * JS, abs=1e-5)
+    assert value(SelfRegularized(0.0, 0.0, 0, "paper"), at_round(0, 9)) == pytest.approx(0.097164, abs=1e-5)
+    assert value(SelfRegularized(0.4, 0.0, 0, "paper"), at_round(0, 9)) == pytest.approx(0.097164 + 0.4 * JS, abs=1e-5)
     # the entropy is the mean over both views
     both = (entropy(Q) + entropy(Q_SECOND)) / 2
-    assert value(SelfRegularised(0.0, 0.5, 0, "paper"), at_round(0, 9)) == pytest.approx(0.097164 + both / 2, abs=1e-5)
+    assert value(SelfRegularized(0.0, 0.5, 0, "paper"), at_round(0, 9)) == pytest.approx(0.097164 + both / 2, abs=1e-5)
 
 
 def test_golden_code() -> None:
@@ -50,12 +50,12 @@ def test_golden_code() -> None:
     weights = [math.exp(q) for q in Q]
     once_more = entropy([w / sum(weights) for w in weights])
     expected = 0.612864 + 0.4 * JS / 3 + 0.6 * once_more
-    assert value(SelfRegularised(0.4, 0.6, 0, "code"), at_round(0, 9)) == pytest.approx(expected, abs=1e-5)
+    assert value(SelfRegularized(0.4, 0.6, 0, "code"), at_round(0, 9)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_u_mixes_the_probabilities_of_the_views() -> None:
     # p = (.6, .25, .15): p_s(0) = .36 / (.36 + .0625 + .0225)
-    mixed = value(SelfRegularised(0.0, 0.0, 0, "paper"), at_round(0, 9), u=0.5)
+    mixed = value(SelfRegularized(0.0, 0.0, 0, "paper"), at_round(0, 9), u=0.5)
     assert mixed == pytest.approx(-math.log(0.36 / 0.445), abs=1e-5)
 
 
@@ -72,17 +72,19 @@ def test_u_mixes_the_probabilities_of_the_views() -> None:
     ],
 )
 def test_gamma_ramps_over_t_w_or_a_fifth_of_the_run(t: int, rounds: int, t_w: int | None, gamma: float) -> None:
-    assert SelfRegularised(0.4, 0.0, t_w).begin(at_round(t, rounds)) == pytest.approx(gamma)
+    assert SelfRegularized(0.4, 0.0, t_w).begin(at_round(t, rounds)) == pytest.approx(gamma)
 
 
 def test_it_is_paced_by_the_run_only_without_t_w() -> None:
-    assert SelfRegularised(0.4, 0.6).paced and not SelfRegularised(0.4, 0.6, 20).paced
+    assert (
+        SelfRegularized(0.4, 0.6).depends_on_total_rounds and not SelfRegularized(0.4, 0.6, 20).depends_on_total_rounds
+    )
 
 
 def slope(u: float, gamma: float, second: Tensor = SECOND) -> Tree:
-    local, part = at_round(9, 9), SelfRegularised(gamma, 0.0, 0, "paper")
-    out = passed(local, u, second)
-    grads = torch.autograd.grad(part.loss(out, part.begin(local)), list(out.weights.values()))
+    client_context, part = at_round(9, 9), SelfRegularized(gamma, 0.0, 0, "paper")
+    out = passed(client_context, u, second)
+    grads = torch.autograd.grad(part.loss(out, part.begin(client_context)), list(out.weights.values()))
     return dict(zip(out.weights, grads, strict=True))
 
 

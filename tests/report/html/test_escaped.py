@@ -9,9 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedskew import record
-from fedskew.names import printable
-from fedskew.report import contact, detection, detection_page, escaped, noise, page, pictures, runs, tables
+from fedskew.core.client_names import printable
+from fedskew.record import reader
+from fedskew.record.schema import EndLine, HeaderLine, RoundLine
+from fedskew.record.writer import LineWriter
+from fedskew.report import detection, load, tables
+from fedskew.report.html import detection_page, escaped, page
+from fedskew.report.plots import noise, partition, sample_grid, style
 from tests.report import detected, fakes
 
 HEBREW, ARABIC = "\u05e9\u05d5\u05de\u05d4", "\u0648\u062d\u0645\u0629"
@@ -58,16 +62,16 @@ def named(folder: Path, labels: list[str], sites: list[str]) -> Path:
     header["config"]["partition"] |= {"name": "natural", "alpha": None}
     header["data"] |= {"name": labels[0], "labels": labels, "sites": sites, "notes": [f"left out: {labels[1]}"]}
     folder.mkdir()
-    writer = record.Writer.create(folder / record.NAME, header)
+    writer = LineWriter.create(folder / reader.NAME, HeaderLine(**header))
     clients = [{"client": k, "accuracy_all": 0.5, "recall": []} for k in range(2)]
-    writer.write("round", **fakes.lines([0.5], clients=clients)[0])
-    writer.write("end", best=0.5, rounds=1, seconds=1.0, confusion=[[1, 2, 0], [0, 3, 1], [1, 0, 2]])
+    writer.write(RoundLine(**fakes.lines([0.5], clients=clients)[0]))
+    writer.write(EndLine(best=0.5, rounds=1, seconds=1.0, confusion=[[1, 2, 0], [0, 3, 1], [1, 0, 2]]))
     writer.close()
     return folder
 
 
 def test_a_page_shows_control_characters_and_isolates_names(tmp_path: Path) -> None:
-    read = runs.read([named(tmp_path / "run", [f"{HEBREW}\x1b[2J", "\u202eevil", "a\nb"], [ARABIC, "\x9bs\u2066"])])
+    read = load.read([named(tmp_path / "run", [f"{HEBREW}\x1b[2J", "\u202eevil", "a\nb"], [ARABIC, "\x9bs\u2066"])])
     made = page.html(read)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", made)
     assert f"<bdi>{HEBREW}\\x1b[2J</bdi>" in made and f'<th scope="row"><bdi>{ARABIC}</bdi></th>' in made
@@ -79,7 +83,7 @@ def test_a_page_shows_control_characters_and_isolates_names(tmp_path: Path) -> N
 
 
 def test_a_plain_page_has_no_isolates(tmp_path: Path) -> None:
-    made = page.html(runs.read([fakes.write(tmp_path / "run", [0.5])]))
+    made = page.html(load.read([fakes.write(tmp_path / "run", [0.5])]))
     assert "<bdi>" not in made[: made.index("<script>")]
 
 
@@ -90,22 +94,22 @@ def test_a_markdown_table_keeps_its_lines() -> None:
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_pictures_of_hostile_names_are_drawn_without_a_warning(tmp_path: Path, ending: str) -> None:
     labels, clients = HOSTILE[:3], HOSTILE[3:5]
-    found = {"target": [0.5, 0.0], "realised": [0.5, 0.0], "noisy": [0], "flips": [[0, 1, 0], [2, 0, 0], [0, 0, 0]]}
-    sheet = contact.sheet(HOSTILE[0], [contact.Row(name, 3, ["some\x1b words"]) for name in labels])
-    drawn = [pictures.dots([[1, 2, 3], [4, 5, 6]], labels, clients), noise.picture(found, labels, clients), sheet]
-    drawn.append(pictures.heat([[1, 2, 3], [4, 5, 6]], labels, clients))
+    found = {"target": [0.5, 0.0], "realized": [0.5, 0.0], "noisy": [0], "flips": [[0, 1, 0], [2, 0, 0], [0, 0, 0]]}
+    sheet = sample_grid.sheet(HOSTILE[0], [sample_grid.GridRow(name, 3, ["some\x1b words"]) for name in labels])
+    drawn = [partition.dots([[1, 2, 3], [4, 5, 6]], labels, clients), noise.picture(found, labels, clients), sheet]
+    drawn.append(partition.heat([[1, 2, 3], [4, 5, 6]], labels, clients))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for number, figure in enumerate(drawn):
-            pictures.save(figure, tmp_path / f"{number}.{ending}")
+            style.save(figure, tmp_path / f"{number}.{ending}")
             if ending == "svg":
                 ElementTree.parse(tmp_path / f"{number}.{ending}")
 
 
 def test_a_detection_of_hostile_names_is_drawn_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detected, "LABELS", [HEBREW, "\x1b[2J", "\u202ex"])
-    folder = detected.write(tmp_path / "run", detected.door(detected.cells([2, 5])))
-    found = detection.detect(record.read(folder))
+    folder = detected.write(tmp_path / "run", detected.setup_line(detected.cells([2, 5])))
+    found = detection.detect(reader.read(folder))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "Glyph (27|8238)")
         detection_page.write(tmp_path, found)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedskew.report import figures
+from fedskew.report.plots import figures
 
 
 def test_classes_are_grouped_by_what_a_client_has() -> None:

@@ -1,4 +1,4 @@
-"""Fetching data sets over HTTP: resumed where they broke off, checked, and never half there under their own name."""
+"""Fetch data sets over HTTP. Downloads resume, are checked, and have their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -12,53 +12,54 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedskew import __version__
-from fedskew.data import archives
-from fedskew.data.addresses import Origin
-from fedskew.errors import UserError
-
-#: called with the bytes that are here and those of the whole file
-Tell = Callable[[int, int], None]
-Watch = Callable[[str], Tell]
+from fedskew.core import progress
+from fedskew.core.errors import UserError
+from fedskew.data.datasets import archives
+from fedskew.data.registry import DatasetInfo
 
 TIMEOUT = 30.0
 TRIES = 4
 #: bytes that a file of unknown size may have
-MOST = 10_000_000_000
+MAX_SIZE = 10_000_000_000
 _CHUNK = 1 << 18
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 
 
 class _Broken(Exception):
-    """The connection failed, and may not fail again."""
+    """The connection failed; another try may succeed."""
 
 
 class _Refused(Exception):
-    """This address will not do, however often it is asked."""
+    """This address is of no use; another try would fail, too."""
 
 
-def obtain(
-    origin: Origin, folder: Path, *, mirror: str | None = None, force: bool = False, watch: Watch | None = None
-) -> None:
-    """Fetch and unpack the files of a data set into its place below `folder`.
+def download(info: DatasetInfo, folder: Path, *, mirror: str | None = None, force: bool = False) -> None:
+    """Fetch and unpack the files of a data set into its first folder below `folder`.
 
-    `mirror` is an address below which all of them lie, `force` replaces what is there, and `watch` is told the name of
-    each file, and gives what to tell its progress.
+    Args:
+        info: The description of the data set.
+        folder: The data folder.
+        mirror: An address below which all of the files lie, instead of their own addresses.
+        force: Replace what is there.
+
+    Raises:
+        UserError: A file cannot be fetched, is not the official one, or finds no room.
     """
-    place = folder / origin.places[0]
-    check_room(folder, sum(file.size * (3 if file.packed else 1) for file in origin.files))
-    for file in origin.files:
+    place = folder / info.folders[0]
+    check_room(folder, sum(file.size * (3 if file.packed else 1) for file in info.files))
+    for file in info.files:
         urls = file.urls if mirror is None else (at_mirror(mirror, file.name),)
         target = (folder if file.packed else place) / file.name
         if file.packed and place.exists() and not force:
-            raise UserError(f"'{place}' is there and not complete; --force replaces it by what is fetched")
+            raise UserError(f"'{place}' exists and is incomplete. Replace it with --force.")
         if not _is_official(target, file.checksum):
             if target.exists() and not file.packed and not force:
-                raise UserError(f"'{target}' is there and not the official file; --force replaces it")
-            fetch(urls, target, file.checksum, size=file.size, most=file.most, tell=watch and watch(file.name))
+                raise UserError(f"'{target}' exists and is not the official file. Replace it with --force.")
+            fetch(urls, target, file.checksum, size=file.size, max_size=file.max_size)
         if file.packed:
             shutil.rmtree(place, ignore_errors=True)
             archives.unpack(target, place)
@@ -71,39 +72,48 @@ def fetch(
     checksum: str,
     *,
     size: int = 0,
-    most: int = MOST,
-    tell: Tell | None = None,
+    max_size: int = MAX_SIZE,
     pause: float = 1.0,
     timeout: float = TIMEOUT,
 ) -> None:
-    """Download `target` from the first of `urls` that has it.
+    """Download a file from the first address that has it.
 
-    `checksum` is "md5:..." or "sha256:...". What has arrived lies in a file with .part behind its name, where the next
-    call goes on; a finished download that is not the official file is deleted. `size` is what to tell until the server
-    says better; an address that sends more than `most` bytes is given up. After a failure that may pass it is tried
-    again, after `pause` seconds, then twice as many, and so on.
+    The bytes go to a file with .part behind its name, and the next call resumes there. A complete download that is not
+    the official file is deleted.
+
+    Args:
+        urls: The addresses, in the order in which they are tried.
+        target: The file to write.
+        checksum: "md5:..." or "sha256:..." of the official file.
+        size: The size to report until the server names one.
+        max_size: Give an address up after so many bytes.
+        pause: Seconds before the second try after a temporary failure; each further pause is twice as long.
+        timeout: Seconds to wait for an answer.
+
+    Raises:
+        UserError: No address sent the official file, or it cannot be written.
     """
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if _size(part) > most:
+        if _size(part) > max_size:
             part.unlink()
-        _fetch_part(urls, part, size, most, tell, pause, timeout)
+        _fetch_part(urls, part, size, max_size, pause, timeout)
         found = digest(part, checksum.partition(":")[0])
         if found != checksum:
             part.unlink()
             raise UserError(
-                f"what came for '{target.name}' is not the official file ({found}, official {checksum}) and was "
-                "deleted: try again, or name another source with --mirror"
+                f"the download of '{target.name}' is not the official file ({found}, official {checksum}) and was "
+                "deleted. Try again, or name another source with --mirror URL."
             )
         part.replace(target)
     except OSError as error:
-        hint = "; make room and try again, it goes on from there" if error.errno == errno.ENOSPC else ""
-        raise UserError(f"cannot write '{error.filename or part}' ({error.strerror}){hint}") from error
+        hint = "Make room, then run the command again" if error.errno == errno.ENOSPC else "Choose another --data-dir"
+        raise UserError(f"cannot write '{error.filename or part}' ({error.strerror}). {hint}.") from error
 
 
 def digest(path: Path, kind: str) -> str:
-    """``"md5:..."`` or ``"sha256:..."`` of a file."""
+    """Return ``"md5:..."`` or ``"sha256:..."`` of a file."""
     with open(path, "rb") as file:
         return f"{kind}:{hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()}"
 
@@ -116,34 +126,32 @@ def _is_official(path: Path, checksum: str) -> bool:
 
 
 def check_room(folder: Path, wanted: int) -> None:
-    """The disk of `folder`, or of the nearest folder above it that exists, must have `wanted` bytes free."""
+    """Refuse a folder whose disk has fewer than `wanted` bytes free."""
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(existing).free
     if free < wanted:
-        raise UserError(f"'{folder}' has room for {free:,} bytes and {wanted:,} are wanted: make room or go elsewhere")
+        raise UserError(f"'{folder}' has {free:,} bytes free and needs {wanted:,}. Make room, or name another folder.")
 
 
 def at_mirror(mirror: str, name: str) -> str:
-    """The address of file `name` below the address `mirror`."""
+    """Return the address of file `name` below the address `mirror`."""
     try:
         parts = urllib.parse.urlsplit(mirror)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # of brackets that are not closed, and of ports that are none
         right = False
     if not right or re.search(r"[\s\x00-\x1f\x7f]", mirror):
-        raise UserError(f"mirror {mirror!r} is no address. Give one that begins with http:// or https:// and a host.")
+        raise UserError(f"mirror {mirror!r} is no address. Give --mirror a URL such as https://host/folder.")
     return f"{mirror.rstrip('/')}/{urllib.parse.quote(name)}"
 
 
-def _fetch_part(
-    urls: Sequence[str], part: Path, size: int, most: int, tell: Tell | None, pause: float, timeout: float
-) -> None:
+def _fetch_part(urls: Sequence[str], part: Path, size: int, max_size: int, pause: float, timeout: float) -> None:
     refusals = []
     for url in urls:
         fruitless, furthest = 0, _size(part)
         while True:
             try:
-                _go_on(url, part, size, most, tell, timeout)
+                _resume(url, part, size, max_size, timeout)
                 return
             except _Refused as refusal:
                 refusals.append(str(refusal))
@@ -156,12 +164,12 @@ def _fetch_part(
                     refusals.append(str(failure))
                     break
                 time.sleep(pause * 2 ** max(0, fruitless - 1))
-    kept = f"; {_size(part):,} bytes are kept in '{part}', and the next try goes on from there" if _size(part) else ""
-    raise UserError(f"cannot download '{part.stem}': {', and '.join(refusals)}{kept}")
+    hint = f"to resume after {_size(part):,} bytes in '{part}'" if _size(part) else "or name another --mirror"
+    raise UserError(f"cannot download '{part.stem}': {', and '.join(refusals)}. Run the command again, {hint}.")
 
 
-def _go_on(url: str, part: Path, size: int, most: int, tell: Tell | None, timeout: float) -> None:
-    """Add to `part` what is missing of `url`, in one request; what is longer than `most` bytes is another file."""
+def _resume(url: str, part: Path, size: int, max_size: int, timeout: float) -> None:
+    """Append to `part` what is missing of `url`, in one request; refuse more than `max_size` bytes."""
     have = _size(part)
     answer = _open(url, have, timeout)
     if answer is None:
@@ -170,26 +178,25 @@ def _go_on(url: str, part: Path, size: int, most: int, tell: Tell | None, timeou
         if answer.status != 206:
             have = 0  # this server always begins at the beginning
         elif not (begins := answer.headers.get("Content-Range", "")).startswith(f"bytes {have}-"):
-            raise _Refused(f"{url} answers with another part of the file than the one asked for ('{begins}')")
+            raise _Refused(f"{url} sends another part of the file than requested ('{begins}')")
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length and length.isdecimal() else 0
         with open(part, "ab" if have else "wb") as file:
-            while total <= most and (chunk := _read(answer, most + 1 - have)):
+            while total <= max_size and (chunk := _read(answer, max_size + 1 - have)):
                 file.write(chunk)
                 have += len(chunk)
-                if have > most:
+                if have > max_size:
                     break
-                if tell is not None:
-                    tell(have, total or max(size, have))
-    if max(have, total) > most:
+                progress.report(part.stem, have, total or max(size, have), "bytes")
+    if max(have, total) > max_size:
         part.unlink()
-        raise _Refused(f"{url} sends more than the {most:,} bytes that it may have, so it is another file")
+        raise _Refused(f"{url} sends more than {max_size:,} bytes, so it is another file")
     if have < total:
         raise _Broken(f"{url} broke off after {have:,} of {total:,} bytes")
 
 
 def _open(url: str, have: int, timeout: float) -> http.client.HTTPResponse | None:
-    """The answer of the server, which begins behind the `have` bytes that we have; None if it has no more."""
+    """Request the bytes after the first `have`; return None if there are no more."""
     headers = {"User-Agent": f"fedskew/{__version__}"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
         answer: http.client.HTTPResponse = urllib.request.urlopen(
@@ -219,7 +226,7 @@ def _read(answer: http.client.HTTPResponse, wanted: int) -> bytes:
 def _unreachable(url: str, reason: object) -> Exception:
     host = urllib.parse.urlsplit(url).netloc
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return _Refused(f"{host} shows a certificate that is not trusted ({reason.verify_message})")
+        return _Refused(f"the certificate of {host} is not trusted ({reason.verify_message})")
     if not isinstance(reason, OSError):
         return _Refused(f"{url} cannot be opened ({reason})")
     return _Broken(f"{host} cannot be reached ({reason.strerror or reason}); is there a network?")

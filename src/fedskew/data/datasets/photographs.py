@@ -1,4 +1,4 @@
-"""Photographs in folders of image files."""
+"""Read photographs in folders of image files."""
 
 from __future__ import annotations
 
@@ -6,49 +6,35 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from fedskew.core.errors import UserError
 from fedskew.data import files, images
-from fedskew.data.catalogue import Source, reader
-from fedskew.data.listing import Listing, source
-from fedskew.errors import UserError
+from fedskew.data.datasets.listing import Listing, source
+from fedskew.data.sources import Source
 
 _CINIC10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-#: Of the training part, as FedLMD normalises.
+#: means and deviations of the training part, as in FedLMD
 _CINIC10_MOMENTS = ((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
 
 
-@reader(
-    "cinic10",
-    what="270,000 photographs, 3x32x32, 10 classes; a third is for training, with the option valid two thirds",
-    licence="MIT; its images come from CIFAR-10 and ImageNet, whose terms hold for them",
-    origin="CINIC-10.tar.gz of datashare.ed.ac.uk/handle/10283/3192: folders train, valid, test of class folders",
-)
 def cinic10(folder: Path | None, *, valid: bool = False, skip_bad: bool = False) -> Source:
-    """``train/airplane/*.png`` and so on, ``valid/`` and ``test/`` likewise.
+    """Read ``train/airplane/*.png`` and the folders of the other classes, and likewise ``valid/`` and ``test/``.
 
-    `valid` adds the validation part to the training part; `skip_bad` leaves unreadable images out and counts them.
+    `valid` adds the validation part to the training part; `skip_bad` leaves out unreadable images and counts them.
     """
-    places = files.folders("cinic10", folder, ("CINIC-10", "cinic-10", "cinic10"))
-    root = files.home("cinic10", places, ["train"])
+    root = files.find_folder("cinic10", folder, ["train"])
     train = _class_folders([root / "train", root / "valid"] if valid else [root / "train"], _CINIC10)
     test = _class_folders([root / "test"], _CINIC10)
     decode = partial(images.decode, size=None, channels=3, key="cinic10", skip_bad=skip_bad)
     return source("cinic10", train, test, _CINIC10, decode, _CINIC10_MOMENTS)
 
 
-@reader(
-    "tiny-imagenet",
-    what="110,000 photographs, 3x64x64, 200 classes; its validation part, whose labels are public, is for testing",
-    licence="ImageNet's terms: research and teaching only",
-    origin="cs231n.stanford.edu/tiny-imagenet-200.zip",
-)
 def tiny_imagenet(folder: Path | None, *, skip_bad: bool = False) -> Source:
-    """``wnids.txt`` (whose order numbers the classes), ``words.txt``, ``train/<wnid>/images/*.JPEG``,
-    ``val/images/*.JPEG`` and ``val/val_annotations.txt``.
+    """Read ``train/<wnid>/images/*.JPEG`` and, for testing, ``val/images/*.JPEG`` with ``val/val_annotations.txt``.
 
-    `skip_bad` leaves unreadable images out and counts them.
+    The order of ``wnids.txt`` numbers the classes; ``words.txt`` names them. `skip_bad` leaves out unreadable images
+    and counts them.
     """
-    places = files.folders("tiny-imagenet", folder, ("tiny-imagenet-200", "tiny-imagenet"))
-    root = files.home("tiny-imagenet", places, ["wnids.txt"])
+    root = files.find_folder("tiny-imagenet", folder, ["wnids.txt"])
     codes = _lines(root / "wnids.txt")
     training = [_images(root / "train" / code / "images", "*.JPEG") for code in codes]
     train = Listing(
@@ -60,7 +46,7 @@ def tiny_imagenet(folder: Path | None, *, skip_bad: bool = False) -> Source:
 
 
 def _annotated(folder: Path, codes: Sequence[str]) -> Listing:
-    """The validation images, whose classes stand in a file: name, code, and a box that nobody needs here."""
+    """Read the validation images and their classes from lines of name, code, and a box that is not used."""
     numbers = {code: number for number, code in enumerate(codes)}
     path = folder / "val_annotations.txt"
     paths, y = [], []
@@ -68,28 +54,28 @@ def _annotated(folder: Path, codes: Sequence[str]) -> Listing:
         name, _, rest = line.partition("\t")
         code = rest.partition("\t")[0]
         if code not in numbers:
-            raise UserError(f"'{path}', line {place}: class '{code}' is not one of the {len(codes)} of wnids.txt")
+            raise UserError(f"'{path}', line {place}: class '{code}' is not in wnids.txt. Fetch it again.")
         paths.append(folder / "images" / name)
         y.append(numbers[code])
     return Listing(paths, y)
 
 
 def _words(path: Path, codes: Sequence[str]) -> list[str]:
-    """What each class is called, or its code if nobody says."""
+    """Return the name of each class, or its code if there is none."""
     lines = _lines(path) if path.is_file() else []
-    said = {code: words.split(",")[0] for code, _, words in (line.partition("\t") for line in lines)}
-    return [said.get(code, code) for code in codes]
+    names = {code: words.split(",")[0] for code, _, words in (line.partition("\t") for line in lines)}
+    return [names.get(code, code) for code in codes]
 
 
 def _lines(path: Path) -> list[str]:
     try:
         return [line for line in files.read(path).decode().splitlines() if line]
     except UnicodeDecodeError as error:
-        raise UserError(f"'{path}' is no text in UTF-8 ({error})") from error
+        raise UserError(f"'{path}' is no text in UTF-8 ({error}). Fetch it again.") from error
 
 
 def _class_folders(parts: Sequence[Path], labels: Sequence[str]) -> Listing:
-    """Images in folders that are called as their classes."""
+    """List images in folders that are named after their classes."""
     found = [(path, y) for part in parts for y, label in enumerate(labels) for path in _images(part / label, "*.png")]
     return Listing([path for path, _ in found], [y for _, y in found])
 
@@ -97,5 +83,5 @@ def _class_folders(parts: Sequence[Path], labels: Sequence[str]) -> Listing:
 def _images(folder: Path, pattern: str) -> list[Path]:
     found = sorted(folder.glob(pattern))
     if not found:
-        raise UserError(f"folder '{folder}' holds no image {pattern}, and should hold those of one class")
+        raise UserError(f"folder '{folder}' holds no image {pattern}. Put the images of one class there.")
     return found

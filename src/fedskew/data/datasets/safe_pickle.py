@@ -1,4 +1,4 @@
-"""Reading a pickled dictionary of arrays from somebody else without letting it run, or break, anything."""
+"""Read a pickled dictionary of arrays without running its code."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
 _CODES = frozenset({"b1", "u1", "i1", "i2", "i4", "i8", "f4", "f8"})
 
 
 def load_arrays(data: bytes, path: Path) -> dict[str, Any]:
-    """The dictionary pickled in `data`, with numpy arrays among its values; `path` is for the error only.
+    """Return the dictionary pickled in `data`, with numpy arrays among its values; errors name `path`.
 
     numpy's own unpickling trusts its input (a changed byte can crash the process), so arrays are rebuilt here.
     """
@@ -30,11 +30,11 @@ def load_arrays(data: bytes, path: Path) -> dict[str, Any]:
     except UserError:
         raise
     except Exception as error:  # bytes from outside can go wrong in any way
-        raise UserError(f"'{path}' is damaged or no pickled dictionary of arrays ({error})") from error
+        raise UserError(f"'{path}' is damaged or no pickled dictionary of arrays ({error}). Fetch it again.") from error
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Knows five names; what it hands out for them only collects values."""
+    """An unpickler that knows five names; what it returns for them only collects values."""
 
     def __init__(self, data: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(data), encoding="bytes")
@@ -49,7 +49,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._known:
-            raise UserError(f"'{self._path}' wants to use '{module}.{name}', which no data file needs: do not trust it")
+            raise UserError(f"'{self._path}' uses '{module}.{name}', which no data file needs. Do not trust it.")
         return self._known[module, name]
 
     def _array(self, kind: object, shape: object, dtype: object) -> _Array:
@@ -61,7 +61,7 @@ class _ArraysOnly(pickle.Unpickler):
         return _Dtype(code)
 
     def _bytes(self, text: str, encoding: str) -> bytes:
-        """How Python 3 writes bytes into a pickle that Python 2 can read."""
+        """Return bytes as Python 3 writes them for Python 2."""
         del encoding  # always latin1
         return text.encode("latin1")
 
@@ -93,5 +93,5 @@ class _Array:
 
 
 def _text(value: Any) -> str:
-    """Text, which pickles of Python 2 hold as bytes."""
+    """Return text, which pickles of Python 2 hold as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

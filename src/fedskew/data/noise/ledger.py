@@ -1,4 +1,4 @@
-"""What was done to the labels: kept for evaluation and reports, and out of every method's reach."""
+"""The ledger of label noise, for evaluation and reports; no method can read it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 class Ledger:
     """True and observed labels in the shards' order: client k has rows offsets[k]..offsets[k+1].
 
-    `noisy` says whose labels were touched, `target` is the rate each client was meant to have; `soft_labels` is the key
-    of the annotators' judgements that the flips were drawn by, if there are any.
+    `noisy` says which clients' labels were changed, and `target` is the intended rate of each client. `soft_labels` is
+    the key of the annotators' probabilities that the flips were drawn by, if there are any.
     """
 
     kind: str
@@ -28,29 +28,29 @@ class Ledger:
 
     @cached_property
     def flipped(self) -> np.ndarray:
-        """Which labels are wrong, bool [samples]."""
+        """Whether each label is wrong, bool [samples]."""
         return self.true != self.observed
 
     @cached_property
-    def realised(self) -> np.ndarray:
-        """Each client's share of wrong labels; 0 where there is no sample."""
+    def realized(self) -> np.ndarray:
+        """Each client's share of wrong labels; 0 without samples."""
         wrong = np.diff(np.concatenate(([0], self.flipped.cumsum()))[self.offsets])
         return wrong / np.maximum(np.diff(self.offsets), 1)
 
     def flips(self, client: int | None = None) -> np.ndarray:
-        """Counts [true, observed] of the wrong labels of one client, or of all of them."""
+        """Count the wrong labels [true, observed] of one client, or of all clients."""
         rows = slice(None) if client is None else slice(*self.offsets[client : client + 2])
         wrong = self.flipped[rows]
         cells = self.true[rows][wrong] * self.classes + self.observed[rows][wrong]
         return np.bincount(cells, minlength=self.classes**2).reshape(self.classes, self.classes)
 
     def summary(self) -> dict[str, Any]:
-        """For the record: who is noisy, how much, and what became what."""
+        """Return what the record says: which clients are noisy, their rates, and the counts of flips."""
         return {
             "kind": self.kind,
             "noisy": np.flatnonzero(self.noisy).tolist(),
             "target": self.target.tolist(),
-            "realised": self.realised.tolist(),
+            "realized": self.realized.tolist(),
             "flips": self.flips().tolist(),
             "soft_labels": self.soft_labels,
         }

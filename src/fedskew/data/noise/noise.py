@@ -1,4 +1,4 @@
-"""Who is noisy and how much, and the ledger of what that did to the labels. Pure numpy, a function of its arguments."""
+"""Draw which clients are noisy and their rates, then flip labels. Pure numpy, a function of its arguments."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fedskew import seeds
-from fedskew.data.flips import RULES, Client, by_parts, floor
-from fedskew.data.ledger import Ledger
-from fedskew.errors import UserError, nearest, required
+from fedskew.core import seeds
+from fedskew.core.errors import UserError, did_you_mean, required
+from fedskew.data.noise.flips import RULES, NoisyClient, by_parts, floor
+from fedskew.data.noise.ledger import Ledger
 
-#: Asymmetric noise that papers use; classes not named keep their labels.
+#: Asymmetric noise of papers; classes that are not named keep their labels.
 MAPPINGS: dict[str, tuple[int, dict[int, int]]] = {
     "cifar10": (10, {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}),
     "mnist": (10, {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}),
@@ -45,7 +45,7 @@ def rates(
     given: Sequence[float] | None = None,
     legacy: bool = False,
 ) -> np.ndarray:
-    """Each client's rate eta_k, 0 for clean ones.
+    """Return each client's rate eta_k, 0 for clean clients.
 
     exact: floor(rho K) clients, rates U(low, high); bernoulli: each with chance rho; ramp: the first floor(rho K), from
     low up in equal steps that never reach high; explicit: as given. `legacy` is FedNoRo's own stream for exact.
@@ -58,7 +58,7 @@ def rates(
         eta[:many] = low + (high - low) / max(many, 1) * np.arange(many)
     elif legacy:
         if not 0 <= seed < 2**32:
-            raise UserError(f"noise.legacy is true, and the seed {seed}; numpy's are from 0 to 2**32 - 1")
+            raise UserError(f"noise.legacy is true, and the seed {seed}. Choose a seed from 0 to 2**32 - 1.")
         stream = np.random.RandomState(seed)
         noisy = np.arange(clients) < many
         stream.shuffle(noisy)
@@ -71,22 +71,22 @@ def rates(
 
 
 def mapping(wanted: str | Sequence[int], classes: int) -> np.ndarray:
-    """What each class is taken for, by a paper's name or as a list."""
+    """Return the class that each class is changed to, by a paper's name or from a list."""
     where = "noise 'asymmetric'"
     if isinstance(wanted, str):
         if wanted not in MAPPINGS:
-            raise UserError(f"{where}: mapping '{wanted}' is unknown{nearest(wanted, MAPPINGS)}")
+            raise UserError(f"{where}: mapping '{wanted}' is unknown{did_you_mean(wanted, MAPPINGS)}")
         size, changes = MAPPINGS[wanted]
         if size != classes:
-            raise UserError(f"{where}: mapping '{wanted}' is for {size} classes, and the data has {classes}")
+            raise UserError(f"{where}: mapping '{wanted}' is for {size} classes, not {classes}. Remove it.")
         return np.array([changes.get(label, label) for label in range(classes)])
     if len(wanted) != classes or not all(0 <= label < classes for label in wanted):
-        raise UserError(f"{where}: mapping is {list(wanted)}, and must be {classes} classes of 0..{classes - 1}")
+        raise UserError(f"{where}: mapping is {list(wanted)}. Name {classes} classes of 0..{classes - 1}.")
     return np.array(wanted)
 
 
 def check(kind: str, y: np.ndarray, offsets: np.ndarray, classes: int, eta: np.ndarray, scope: str = "global") -> None:
-    """Refuse what `draw` would refuse, before annotators are trained for it."""
+    """Refuse what `draw` would refuse, before annotators are trained."""
     for k in np.flatnonzero(eta).tolist():
         _allowed(kind, k, y[slice(*offsets[k : k + 2].tolist())], classes, scope)
 
@@ -106,40 +106,40 @@ def draw(
     labels: np.ndarray | None = None,
     **options: Any,
 ) -> Ledger:
-    """Flip labels; `y`, `soft` and `labels` are in the shards' order, `features` gives samples as rows of numbers.
+    """Flip labels; `y`, `soft` and `labels` are in the shards' order, `features` returns samples as rows of numbers.
 
-    Every client has its own stream, so that nobody's flips depend on who else there is.
+    Every client has its own stream, so its flips do not depend on other clients.
     """
     noisy = eta > 0
     observed, target = y.copy(), eta.copy()
     for k in np.flatnonzero(noisy).tolist():
         rows = slice(*offsets[k : k + 2].tolist())
-        mine = y[rows]
-        allowed = _allowed(kind, k, mine, classes, scope)
+        own = y[rows]
+        allowed = _allowed(kind, k, own, classes, scope)
         soft_rows = None if soft is None else soft[rows]
         if kind == "pdn":
-            soft_rows = by_parts(required(features, "features")(rows), mine, classes, seed)
-        client = Client(k, mine, float(eta[k]), allowed, seeds.numpy_generator(seed, "noise", k), soft_rows)
+            soft_rows = by_parts(required(features, "features")(rows), own, classes, seed)
+        client = NoisyClient(k, own, float(eta[k]), allowed, seeds.numpy_generator(seed, "noise", k), soft_rows)
         if matrix is not None:
             options["matrix"] = table = matrix if matrix.ndim == 2 else matrix[k]
-            target[k] = 1 - table[mine, mine].mean()
+            target[k] = 1 - table[own, own].mean()
         if labels is not None:
             options["labels"] = labels[rows]
-            target[k] = (labels[rows] != mine).mean() if len(mine) else 0.0
+            target[k] = (labels[rows] != own).mean() if len(own) else 0.0
         observed[rows] = RULES[kind](client, **options)
     return Ledger(kind, classes, offsets, y, observed, noisy, target)
 
 
 def _allowed(kind: str, client: int, y: np.ndarray, classes: int, scope: str) -> np.ndarray:
-    """The labels that a client may see: all, or in the local scope those it has."""
+    """Return the labels that are possible for a client: all, or in the local scope those it has."""
     where = f"noise '{kind}': client {client}"
     if classes < 2:
-        raise UserError(f"noise '{kind}': the data has {classes} class, and labels can be wrong from 2 on")
+        raise UserError(f"noise '{kind}': the data has {classes} class. Use --noise none.")
     if len(y) < 2 and kind != "human":  # labels of a file are not drawn
-        raise UserError(f"{where} has {len(y)} samples; a noisy client must have 2 or more")
+        raise UserError(f"{where} has {len(y)} samples. Set fewer clients: a noisy one needs 2.")
     present = np.bincount(y, minlength=classes) > 0
     if scope == "global":
         return np.ones(classes, dtype=bool)
     if present.sum() < 2:
-        raise UserError(f"{where} has samples of one class; scope 'local' needs 2 or more")
+        raise UserError(f"{where} has samples of one class. Use noise.scope=global, or give 2 classes.")
     return present

@@ -1,19 +1,17 @@
-"""The two Dirichlet partitions: over the clients of a class, and over the classes of a client."""
+"""The Dirichlet partitions: over the clients of a class, and over the classes of a client."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedskew import seeds
-from fedskew.data.groups import Parts, by_class, by_owner, class_sizes
-from fedskew.data.options import positive, whole
-from fedskew.errors import UserError
+from fedskew.core import progress, seeds
+from fedskew.core.errors import UserError
+from fedskew.data.options import integer, positive
+from fedskew.data.partitions.groups import Parts, by_class, by_owner, class_sizes
 
 #: Above it all shares are equal to five digits; far above it their sum overflows.
 _MOST_ALPHA = 1e9
@@ -33,24 +31,9 @@ _MOST_DEALT = 100_000_000
 _MOST_IDLE = 20_000_000
 _REDRAW = 100
 
-#: called with the number of draws so far, and whether they were enough
-Tell = Callable[[int, bool], None]
 
-_LISTENER: ContextVar[Tell] = ContextVar("listener", default=lambda drawn, found: None)
-
-
-@contextmanager
-def telling(tell: Tell) -> Iterator[None]:
-    """Call `tell` after every batch of draws, while a partition is searched for."""
-    before = _LISTENER.set(tell)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(before)
-
-
-class Found(NamedTuple):
-    """Samples per class and client of the first draw that gives everybody enough, and where it came."""
+class SearchResult(NamedTuple):
+    """Samples per class and client of the first draw that gives every client enough, and its number."""
 
     table: np.ndarray
     draws: int
@@ -58,7 +41,7 @@ class Found(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """A published partition, and how many draws it took its authors."""
+    """A published partition, and how many draws its authors needed."""
 
     parts: Parts
     draws: int
@@ -74,10 +57,10 @@ def dirichlet(
     min_size: int = 10,
     legacy: bool = False,
 ) -> Parts:
-    """Each class is dealt by shares ~ Dir(alpha) over the clients ("LDA" of FedNTD, FedLMD, FedVLS, NIID-Bench).
+    """Split each class by shares ~ Dir(alpha) over the clients ("LDA" of FedNTD, FedLMD, FedVLS, NIID-Bench).
 
-    A client that has N/K samples gets nothing more; all is redrawn until each client has `min_size` samples.
-    `legacy` replays the stream of the authors, who shuffle all samples before each draw.
+    A client that has N/K samples gets no more. All is redrawn until each client has `min_size` samples. `legacy`
+    replays the stream of the authors' code, which shuffles all samples before each draw.
     """
     if legacy:
         return replay(labels, classes, clients, seed, alpha=alpha, min_size=min_size).parts
@@ -100,7 +83,7 @@ def replay(
     alpha: float,
     min_size: int = 10,
 ) -> Replay:
-    """The partition that FedNTD's loop makes after ``np.random.seed(seed)``, or going on with a stream."""
+    """Make the partition of FedNTD's loop after ``np.random.seed(seed)``, or with a given stream."""
     concentration = np.full(clients, _concentration(alpha, "partition 'dirichlet'"))
     stream = seed if isinstance(seed, np.random.RandomState) else np.random.RandomState(seed)
     sizes = class_sizes(labels, classes)
@@ -127,7 +110,7 @@ def replay(
         stream.dirichlet(concentration)
         for client, piece in enumerate(np.split(pool, np.cumsum(amounts)[:-1])):
             pieces[client].append(piece)
-    parts = [np.concatenate(mine) for mine in pieces]
+    parts = [np.concatenate(own) for own in pieces]
     for part in parts:
         stream.shuffle(part)
     return Replay(parts, found.draws)
@@ -135,15 +118,16 @@ def replay(
 
 def _search(
     draw: Callable[[int], np.ndarray], sizes: np.ndarray, clients: int, alpha: float, min_size: int, more: int = 0
-) -> Found:
+) -> SearchResult:
     """Draw, in batches of growing size, until every client gets `min_size` samples.
 
     A draw takes as long as its shares and `more`. Without a chance of success the search ends after a few draws.
     """
     where = "partition 'dirichlet'"
-    if clients * whole(min_size, "min_size", where) > sizes.sum():
-        raise UserError(f"{where}: {clients} clients cannot have min_size={min_size} samples each of {sizes.sum()}")
-    shares, tell = len(sizes) * clients, _LISTENER.get()
+    if clients * integer(min_size, "min_size", where) > sizes.sum():
+        many = f"min_size={min_size} samples each of {sizes.sum()}"
+        raise UserError(f"{where}: {clients} clients cannot have {many}. Set a smaller partition.min_size.")
+    shares = len(sizes) * clients
     largest = max(1, _BATCH_SHARES // shares)
     most = max(_PILOT[0], _MOST_SHARES // (shares + more))
     few = max(_PILOT[0], most // 8)
@@ -154,8 +138,8 @@ def _search(
         tables, enough, valid = _allot(draw(batch), sizes, min_size)
         if (good := valid & enough.all(axis=1)).any():
             place = int(good.argmax())
-            tell(drawn + place + 1, True)
-            return Found(tables[place], drawn + place + 1, place)
+            progress.report("partition", drawn + place + 1, drawn + place + 1, "draws")
+            return SearchResult(tables[place], drawn + place + 1, place)
         drawn += batch
         batch = min(2 * batch, largest)
         possible += int(valid.sum())
@@ -166,31 +150,31 @@ def _search(
             expected = math.exp(min(-odds, 100.0))
             if expected > hopeless:
                 break
-        tell(drawn, False)
+        progress.report("partition", drawn, 0, "draws")
     raise UserError(
         f"{where}: {drawn} draws with alpha={alpha} did not give each of {clients} clients min_size={min_size} samples"
-        f"{f', and {expected:.0e} would be needed or more' if expected > drawn else ''}; "
-        "take a larger alpha, fewer clients or a smaller partition.min_size"
+        f"{f', and {expected:.0e} would be needed or more' if expected > drawn else ''}. "
+        "Set a larger partition.alpha, fewer clients or a smaller partition.min_size."
     )
 
 
 def _concentration(alpha: Any, where: str) -> float:
     if (number := positive(alpha, "alpha", where)) > _MOST_ALPHA:
-        raise UserError(f"{where}: alpha is {number:g} and must be at most {_MOST_ALPHA:g}; for no skew take 'iid'")
+        raise UserError(f"{where}: alpha is {number:g}, above {_MOST_ALPHA:g}. Use partition 'iid' for no skew.")
     return number
 
 
 def _allot(shares: np.ndarray, sizes: np.ndarray, min_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shares [draws, classes, clients] -> samples of the same shape, which clients have enough, which draws are valid.
+    """Turn shares [draws, classes, clients] into samples, and say which clients have enough and which draws are valid.
 
     The arithmetic is the authors', operation by operation: a replay depends on its rounding.
     """
     even = sizes.sum() / shares.shape[2]
-    held = np.zeros((shares.shape[0], shares.shape[2]), dtype=np.int64)
+    assigned = np.zeros((shares.shape[0], shares.shape[2]), dtype=np.int64)
     table = np.zeros(shares.shape, dtype=np.int64)
     valid = np.ones(len(shares), dtype=bool)
     for label in np.flatnonzero(sizes):
-        share = shares[:, label] * (held < even)
+        share = shares[:, label] * (assigned < even)
         total = share.sum(axis=1)
         valid &= total > 0  # the shares of all clients with room can underflow to nothing
         share /= np.where(total > 0, total, 1.0)[:, None]
@@ -198,15 +182,15 @@ def _allot(shares: np.ndarray, sizes: np.ndarray, min_size: int) -> tuple[np.nda
             ends = (np.cumsum(share, axis=1) * sizes[label]).astype(np.int64)
         ends[:, -1] = sizes[label]
         table[:, label] = np.diff(ends, axis=1, prepend=0)
-        held += table[:, label]
-    return table, held >= min_size, valid
+        assigned += table[:, label]
+    return table, assigned >= min_size, valid
 
 
 def dirichlet_client(labels: np.ndarray, classes: int, clients: int, seed: int, *, alpha: float) -> Parts:
-    """Clients of equal size, each with its own class mixture ~ Dir(alpha, ..., alpha) (Hsu et al. 2019).
+    """Make clients of equal size, each with its own class mixture ~ Dir(alpha, ..., alpha) (Hsu et al. 2019).
 
-    Clients draw their samples in random order and without replacement; a class that is used up leaves the mixture
-    of those who still draw.
+    Clients draw their samples in random order and without replacement. A class that is used up leaves the mixture of
+    the remaining clients.
     """
     concentration = np.full(classes, _concentration(alpha, "partition 'dirichlet_client'"))
     rng = seeds.numpy_generator(seed, "partition", "dirichlet_client")
@@ -236,19 +220,19 @@ def bernoulli_dirichlet(
     min_size: int = 1,
     legacy: bool = False,
 ) -> Parts:
-    """Each client may hold each class with chance `p`; a class is dealt, sample by sample, to those who may hold it by
-    shares ~ Dir(alpha, ..., alpha) (FedCorr, FedNoRo).
+    """Let each client have each class with chance `p`, and split a class among them by Dir(alpha) (FedCorr).
 
-    A client that may hold nothing draws its rights anew. Modern mode also redraws a class that nobody may hold, and
-    everything if a client is left with fewer than `min_size` samples; the authors' stream (legacy) knows neither.
+    A client without a class draws again. Without `legacy`, all is redrawn if no client may have some class, or a
+    client gets fewer than `min_size` samples; the authors' code checks neither.
     """
     where = "partition 'bernoulli_dirichlet'"
     alpha = _concentration(alpha, where)
     if not 0 < p <= 1:
-        raise UserError(f"{where}: p is {p!r} and must lie above 0 and at most at 1")
-    least = max(1, whole(min_size, "min_size", where))
+        raise UserError(f"{where}: p is {p!r}. Set it above 0 and to at most 1.")
+    least = max(1, integer(min_size, "min_size", where))
     if not legacy and clients * least > len(labels):
-        raise UserError(f"{where}: {clients} clients cannot have min_size={least} samples each of {len(labels)}")
+        many = f"min_size={least} samples each of {len(labels)}"
+        raise UserError(f"{where}: {clients} clients cannot have {many}. Set a smaller partition.min_size.")
     rng: Any = (
         np.random.RandomState(seed) if legacy else seeds.numpy_generator(seed, "partition", "bernoulli_dirichlet")
     )
@@ -259,9 +243,7 @@ def bernoulli_dirichlet(
         while (idle := rights.sum(1) == 0).any():
             redrawn += _REDRAW + int(idle.sum()) * classes
             if redrawn > _MOST_IDLE:
-                raise UserError(
-                    f"{where}: p is {p}, at which most clients may hold no class; take a larger partition.p"
-                )
+                raise UserError(f"{where}: p is {p}, at which most clients get no class. Set a larger partition.p.")
             rights[idle] = rng.binomial(1, p, size=(int(idle.sum()), classes))
         if not rights.any(0)[class_sizes(labels, classes) > 0].all():
             continue
@@ -274,13 +256,13 @@ def bernoulli_dirichlet(
         if legacy or np.bincount(owner, minlength=clients).min() >= least:
             return by_owner(owner, clients)
     raise UserError(
-        f"{where}: with p={p} and {clients} clients some class has no holder, or some client fewer than {least} "
-        f"samples, in each of {attempts} draws; take a larger p, fewer clients or a smaller min_size"
+        f"{where}: with p={p} and {clients} clients some class has no client, or some client fewer than {least} "
+        f"samples, in each of {attempts} draws. Set a larger partition.p, fewer clients or smaller partition.min_size."
     )
 
 
 def _deal(labels: np.ndarray, table: np.ndarray, rng: np.random.Generator) -> Parts:
-    """Random samples of each class to each client, as many as `table` [classes, clients] says."""
+    """Give each client random samples of each class, as many as `table` [classes, clients] says."""
     classes, clients = table.shape
     owner = np.empty(len(labels), dtype=np.int64)
     for pool, amounts in zip(by_class(labels, classes), table, strict=True):

@@ -1,4 +1,4 @@
-"""Who gets which sample: labels -> one index array per client. Pure numpy, a function of its arguments."""
+"""Split samples among clients: labels -> one index array per client. Pure numpy, a function of its arguments."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fedskew import seeds
-from fedskew.data.dirichlet import bernoulli_dirichlet, dirichlet, dirichlet_client
-from fedskew.data.groups import Parts, by_class, by_owner, check_labels, class_sizes
-from fedskew.data.options import check_names, positive, whole
-from fedskew.errors import UserError, nearest
+from fedskew.core import seeds
+from fedskew.core.errors import UserError, did_you_mean
+from fedskew.data.options import check_names, integer, positive
+from fedskew.data.partitions.dirichlet import bernoulli_dirichlet, dirichlet, dirichlet_client
+from fedskew.data.partitions.groups import Parts, by_class, by_owner, check_labels, class_sizes
 
-# legacy=True replays streams that other people published, so it makes its randomness as they did, outside seeds.py.
+# legacy=True replays the streams of published code, so its randomness is not from seeds.py.
 
 
 def partition(
@@ -27,16 +27,29 @@ def partition(
     groups: np.ndarray | None = None,
     **options: Any,
 ) -> Parts:
-    """Split samples among clients by the rule `name`; see PARTITIONS for the rules and their options.
+    """Split samples among clients.
 
-    `groups` numbers the group (patient) of each sample: nobody's group is torn apart. A rule that draws then deals out
-    whole groups, each by the label that most of its samples have.
+    Args:
+        labels: The label of each sample.
+        classes: The number of classes.
+        clients: The number of clients.
+        name: The rule; see PARTITIONS.
+        seed: All randomness depends on it.
+        groups: The group (patient) of each sample. Groups stay together: a rule that draws then splits groups instead
+            of samples, each by the label that most of its samples have.
+        **options: The options of the rule.
+
+    Returns:
+        An array of sample numbers for each client.
+
+    Raises:
+        UserError: The rule or an option is wrong, or there are too few samples.
     """
     if name not in PARTITIONS:
-        raise UserError(f"partition '{name}' is unknown{nearest(name, PARTITIONS)}")
+        raise UserError(f"partition '{name}' is unknown{did_you_mean(name, PARTITIONS)}")
     where = f"partition '{name}'"
     check_names(PARTITIONS[name], options, where)
-    classes, clients = whole(classes, "classes", where), whole(clients, "clients", where)
+    classes, clients = integer(classes, "classes", where), integer(clients, "clients", where)
     labels = check_labels(labels, classes, where)
     rule = PARTITIONS[name]
     if groups is None or rule in (natural, explicit):
@@ -54,7 +67,7 @@ def partition(
 
 def _check_enough(clients: int, things: int, what: str, where: str) -> None:
     if clients > things:
-        raise UserError(f"{where}: clients is {clients}, more than the {things} {what} there are")
+        raise UserError(f"{where}: clients is {clients}, more than the {things} {what}. Set fewer clients.")
 
 
 def _check_whole(parts: Parts, groups: np.ndarray, where: str) -> None:
@@ -62,51 +75,55 @@ def _check_whole(parts: Parts, groups: np.ndarray, where: str) -> None:
     for client, part in enumerate(parts):
         for sample in part[owner[groups[part]] != -1][:1]:
             others = f"clients {owner[groups[sample]]} and {client}"
-            raise UserError(f"{where}: {others} have samples of one group (patient), that of sample {sample}")
+            raise UserError(
+                f"{where}: {others} share a group (patient), that of sample {sample}. Give each group to one client."
+            )
         owner[groups[part]] = client
 
 
 def _together(part: np.ndarray, members: Parts) -> np.ndarray:
-    """All samples of some groups, ascending."""
+    """Return all samples of some groups, ascending."""
     return np.sort(np.concatenate([np.empty(0, np.int64), *(members[group] for group in part)]))
 
 
 def counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) -> np.ndarray:
-    """Samples per client and class, int64 [clients, classes]."""
+    """Count samples per client and class, int64 [clients, classes]."""
     flat = np.concatenate(parts) if len(parts) else np.empty(0, dtype=np.int64)
     owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     cell = owner * classes + np.asarray(labels)[flat]
     return np.bincount(cell, minlength=len(parts) * classes).reshape(len(parts), classes)
 
 
-def participants_fedntd(clients: int, per_round: int, round: int) -> np.ndarray:
-    """The clients FedNTD and FedLMD ask in a round: the same for every method and seed."""
-    if not 1 <= per_round <= clients:
-        raise UserError(f"participants_fedntd: per_round is {per_round} and must lie in 1..{clients}")
-    return np.random.RandomState(round).choice(clients, per_round, replace=False)
+def participants_fedntd(clients: int, clients_per_round: int, round: int) -> np.ndarray:
+    """Return the clients that FedNTD and FedLMD ask in a round, the same for every method and seed."""
+    if not 1 <= clients_per_round <= clients:
+        raise UserError(f"participants_fedntd: clients_per_round is {clients_per_round}. Set it to 1..{clients}.")
+    return np.random.RandomState(round).choice(clients, clients_per_round, replace=False)
 
 
 def iid(labels: np.ndarray, classes: int, clients: int, seed: int) -> Parts:
-    """Equal sizes, no skew."""
+    """Split evenly, without skew."""
     del classes
     rng = seeds.numpy_generator(seed, "partition", "iid")
     return by_owner(rng.permutation(np.arange(len(labels)) % clients), clients)
 
 
 def sharding(labels: np.ndarray, classes: int, clients: int, seed: int, *, s: int, legacy: bool = False) -> Parts:
-    """Each client gets `s` of the equal runs that every class is cut into (FedNTD, FedLMD).
+    """Cut every class into equal runs and give each client `s` of them (FedNTD, FedLMD).
 
-    Which labels a client gets depends on seed, clients, classes and `s` only, so the test set, split with the
-    same seed, falls to the same clients.
+    Which labels a client gets depends only on seed, clients, classes and `s`, so a test set that is split with the
+    same seed gives the same labels to the same clients.
     """
     where = "partition 'sharding'"
-    per_class, rest = divmod(whole(s, "s", where) * clients, classes)
+    per_class, rest = divmod(integer(s, "s", where) * clients, classes)
     if rest:
-        raise UserError(f"{where}: s*clients is {s}*{clients}, which must be a multiple of the {classes} classes")
+        raise UserError(
+            f"{where}: s*clients is {s}*{clients}, which is no multiple of the {classes} classes. Set another s."
+        )
     sizes = class_sizes(labels, classes)
     if sizes.min() < per_class:
         few = f"class {sizes.argmin()} has {sizes.min()}"
-        raise UserError(f"{where}: s={s} needs {per_class} samples of every class, and {few}")
+        raise UserError(f"{where}: s={s} needs {per_class} samples of every class, and {few}. Set a smaller s.")
     shards = [_runs(pool, per_class) for pool in by_class(labels, classes)]
     if legacy:
         table = list(range(classes)) * per_class
@@ -127,7 +144,7 @@ def sharding(labels: np.ndarray, classes: int, clients: int, seed: int, *, s: in
 
 
 def _runs(pool: np.ndarray, number: int) -> list[np.ndarray]:
-    """`pool` in `number` equal runs; what is left at its end goes to the first runs, one sample each."""
+    """Cut `pool` into `number` equal runs; the rest goes to the first runs, one sample each."""
     even = len(pool) // number * number
     runs = list(pool[:even].reshape(number, -1))
     for i, sample in enumerate(pool[even:]):
@@ -138,25 +155,27 @@ def _runs(pool: np.ndarray, number: int) -> list[np.ndarray]:
 def labels_per_client(
     labels: np.ndarray, classes: int, clients: int, seed: int, *, k: int, legacy: bool = False
 ) -> Parts:
-    """Client i holds class i mod C and k-1 others; each class is split evenly among its holders (NIID-Bench #C=k).
+    """Give client i class i mod C and k-1 others; split each class evenly among its clients (NIID-Bench #C=k).
 
-    With fewer clients than classes the others are first those that nobody holds, so that no sample is left over;
-    `legacy` draws them as NIID-Bench does and leaves the samples of a class without holder to nobody.
+    With fewer clients than classes, classes that no client has are chosen first, so that no sample is left over.
+    `legacy` draws as NIID-Bench does, and leaves out the samples of a class without a client.
     """
     where = "partition 'labels'"
-    if whole(k, "k", where) > classes:
-        raise UserError(f"{where}: k is {k}, more than the {classes} classes")
+    if integer(k, "k", where) > classes:
+        raise UserError(f"{where}: k is {k}, more than the {classes} classes. Set a smaller k.")
     if not legacy and k * clients < classes:
-        raise UserError(f"{where}: k*clients is {k}*{clients}, too few for {classes} classes to have a holder each")
+        raise UserError(
+            f"{where}: k*clients is {k}*{clients}, too few for {classes} classes to have a client each. Set a larger k."
+        )
     if legacy:
         stream = random.Random(seed)
-        held = [_distinct(client % classes, k, lambda: stream.randint(0, classes - 1)) for client in range(clients)]
+        assigned = [_distinct(client % classes, k, lambda: stream.randint(0, classes - 1)) for client in range(clients)]
         shuffle: Callable[[np.ndarray], None] = np.random.RandomState(seed).shuffle
     else:
         rng = seeds.numpy_generator(seed, "partition", "labels")
-        held = [[client % classes] for client in range(clients)]
-        free = np.bincount([row[0] for row in held], minlength=classes) == 0
-        for row in held:
+        assigned = [[client % classes] for client in range(clients)]
+        free = np.bincount([row[0] for row in assigned], minlength=classes) == 0
+        for row in assigned:
             others = rng.permutation(np.delete(np.arange(classes), row[0]))
             chosen = others[np.argsort(~free[others], kind="stable")][: k - 1]
             free[chosen] = False
@@ -164,7 +183,7 @@ def labels_per_client(
         shuffle = rng.shuffle
     owner = np.full(len(labels), -1)
     for label, pool in enumerate(by_class(labels, classes)):
-        holders = [client for client, row in enumerate(held) if label in row]
+        holders = [client for client, row in enumerate(assigned) if label in row]
         if holders:
             shuffle(pool)
             for client, piece in zip(holders, np.array_split(pool, len(holders)), strict=True):
@@ -194,20 +213,22 @@ def quantity(
     upper: float = 2.0,
     legacy: bool = False,
 ) -> Parts:
-    """Each client holds `s` classes, in uneven amounts (FedVLS "quantity-based").
+    """Give each client `s` classes, in uneven amounts (FedVLS "quantity-based").
 
-    paired: classes are dealt in order, so that groups of s*K/C clients share one set of classes, as FedVLS codes it;
-    otherwise the sets are random. Every holder of a class but the last gets between a tenth and `upper` times an even
-    share (FedVLS: 2 for CIFAR-10, 1 for CIFAR-100 and TinyImageNet), the last one the rest; balance: even shares.
+    paired: classes are given in order, so that groups of s*K/C clients share one set of classes, as FedVLS codes it;
+    otherwise the sets are random. Every client of a class but the last gets between a tenth and `upper` times an even
+    share (FedVLS: 2 for CIFAR-10, 1 for CIFAR-100 and TinyImageNet), and the last one the rest. balance: even shares.
     """
     where = "partition 'quantity'"
-    if whole(s, "s", where) > classes:
-        raise UserError(f"{where}: s is {s}, more than the {classes} classes")
+    if integer(s, "s", where) > classes:
+        raise UserError(f"{where}: s is {s}, more than the {classes} classes. Set a smaller s.")
     holders_per_class, rest = divmod(s * clients, classes)
     if rest:
-        raise UserError(f"{where}: s*clients is {s}*{clients}, which must be a multiple of the {classes} classes")
+        raise UserError(
+            f"{where}: s*clients is {s}*{clients}, which is no multiple of the {classes} classes. Set another s."
+        )
     if legacy and (holders_per_class != 2 or not paired or balance):
-        raise UserError(f"{where}: legacy is for paired, unbalanced classes with two holders, here {holders_per_class}")
+        raise UserError(f"{where}: legacy needs paired, uneven classes with two clients each. Remove partition.legacy.")
     upper = positive(upper, "upper", where)
     rng = seeds.numpy_generator(seed, "partition", "quantity")
     stream = np.random.RandomState(seed if legacy else 0)
@@ -218,7 +239,9 @@ def quantity(
         holders = order[quota[order] > 0][:holders_per_class]
         quota[holders] -= 1
         if len(pool) < len(holders):
-            raise UserError(f"{where}: class {label} has {len(pool)} samples for its {len(holders)} holders")
+            raise UserError(
+                f"{where}: class {label} has {len(pool)} samples for {len(holders)} clients. Set fewer clients."
+            )
         if legacy:
             least = max(len(pool) // 20, 1)
             bound = max(int(len(pool) / 2 * min(upper, 2)), least + 1)
@@ -236,7 +259,7 @@ def _even(total: int, number: int) -> list[int]:
 
 
 def _uneven(total: int, number: int, upper: float, rng: np.random.Generator) -> list[int]:
-    """Random amounts from a tenth to `upper` times an even share; each leaves a tenth for those after it."""
+    """Draw amounts from a tenth to `upper` times an even share; each leaves a tenth for those after it."""
     least = max(total // (10 * number), 1)
     amounts: list[int] = []
     for after in range(number - 1, 0, -1):
@@ -246,25 +269,25 @@ def _uneven(total: int, number: int, upper: float, rng: np.random.Generator) -> 
 
 
 def natural(labels: np.ndarray, classes: int, clients: int, seed: int, *, sites: np.ndarray) -> Parts:
-    """Every site of the data is a client."""
+    """Make every site of the data a client."""
     del labels, classes, seed
     found = int(sites.max()) + 1
     if clients != found:
         raise UserError(
-            f"partition 'natural': clients is {clients}, but the data has {found} sites; say clients {found}, or name "
-            "another partition"
+            f"partition 'natural': clients is {clients}, but the data has {found} sites. Set clients to {found}, or "
+            "name another partition."
         )
     return by_owner(sites, clients)
 
 
 def explicit(labels: np.ndarray, classes: int, clients: int, seed: int, *, lists: Sequence[Sequence[int]]) -> Parts:
-    """Index lists written down by the user; samples in no list are used by nobody."""
+    """Use the user's own lists of sample numbers; samples in no list are left out."""
     del classes, seed
     where = "partition 'explicit'"
     if not isinstance(lists, list | tuple | np.ndarray):
-        raise UserError(f"{where}: lists is {lists!r:.40}, and must be a list of one list of sample numbers per client")
+        raise UserError(f"{where}: lists is {lists!r:.40}. Give one list of sample numbers per client.")
     if len(lists) != clients:
-        raise UserError(f"{where}: lists has {len(lists)} entries for {clients} clients")
+        raise UserError(f"{where}: lists has {len(lists)} entries for {clients} clients. Give one list per client.")
     parts = []
     taken = np.zeros(len(labels), dtype=bool)
     for client, entry in enumerate(lists):
@@ -273,13 +296,15 @@ def explicit(labels: np.ndarray, classes: int, clients: int, seed: int, *, lists
         except ValueError:  # lists of different lengths inside it
             part = np.asarray(None)
         if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
-            raise UserError(f"{where}: the list of client {client} must be a plain list of sample numbers")
+            raise UserError(f"{where}: the list of client {client} is no plain list of sample numbers. Give one.")
         part = part.astype(np.int64)
         for wrong in part[(part < 0) | (part >= len(labels))][:1]:
-            raise UserError(f"{where}: client {client} names sample {wrong}, outside 0..{len(labels) - 1}")
+            raise UserError(f"{where}: client {client} names sample {wrong}. Choose from 0..{len(labels) - 1}.")
         seen, times = np.unique(part, return_counts=True)
         for wrong in seen[taken[seen] | (times > 1)][:1]:
-            raise UserError(f"{where}: client {client} names sample {wrong}, which is given out already")
+            raise UserError(
+                f"{where}: client {client} names sample {wrong}, which is used already. Name each sample once."
+            )
         taken[part] = True
         parts.append(part)
     return parts

@@ -1,4 +1,4 @@
-"""AutoAugment's policy for CIFAR-10 (Cubuk et al. 2019, Table 7), a batch at a time and on bytes."""
+"""Apply AutoAugment's policy for CIFAR-10 (Cubuk et al. 2019, Table 7) to batches of uint8 images."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from fedskew.data.warp import pick
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.data.transforms.warp import pick
 
 #: 25 pairs of (operation, probability in tenths, magnitude 0..9).
 POLICY = (
@@ -43,12 +43,14 @@ POLICY = (
 
 
 def autoaugment(x: Tensor, g: Generator) -> Tensor:
-    """Two operations on each image of uint8 [B, C, H, W]: those of a random pair of the policy, each by its chance.
+    """Apply the two operations of a random pair of the policy to each image, each with its probability.
 
-    Magnitudes that have two directions take a random one.
+    The sign of a magnitude is random where an operation has two directions.
     """
     if x.dtype != torch.uint8:
-        raise UserError(f"augment: autoaugment needs images of bytes, not of {str(x.dtype).removeprefix('torch.')}")
+        raise UserError(
+            f"autoaugment needs uint8 images, not {str(x.dtype).removeprefix('torch.')}. Set data.augment=none."
+        )
     names = list(OPERATIONS)
     table = torch.tensor([[[names.index(name), tenths, level] for name, tenths, level in pair] for pair in POLICY])
     chosen = table[torch.randint(len(POLICY), (len(x),), generator=g, device=g.device).cpu()]
@@ -146,11 +148,11 @@ def brightness(x: Tensor, m: Tensor) -> Tensor:
 
 
 def color(x: Tensor, m: Tensor) -> Tensor:
-    return _blend(x, _grey(x), m)
+    return _blend(x, _gray(x), m)
 
 
 def contrast(x: Tensor, m: Tensor) -> Tensor:
-    return _blend(x, (_grey(x).double().mean((1, 2, 3), keepdim=True) + 0.5).floor(), m)
+    return _blend(x, (_gray(x).double().mean((1, 2, 3), keepdim=True) + 0.5).floor(), m)
 
 
 def sharpness(x: Tensor, m: Tensor) -> Tensor:
@@ -162,7 +164,7 @@ def sharpness(x: Tensor, m: Tensor) -> Tensor:
     return _blend(x, smooth, m)
 
 
-def _grey(x: Tensor) -> Tensor:
+def _gray(x: Tensor) -> Tensor:
     """Luma of ITU-R 601-2 in the integer arithmetic of Pillow."""
     if x.shape[1] != 3:
         return x

@@ -1,48 +1,58 @@
-"""A run's numbers where people already look: TensorBoard, MLflow. The record stays the source of all of them."""
+"""Pass the numbers of a record on to TensorBoard, MLflow or Weights & Biases."""
 
 from __future__ import annotations
 
 import calendar
 import contextlib
 import importlib.util
+import logging
+import netrc
 import os
 import re
+import secrets
 import shlex
-import sys
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
-from fedskew import record
-from fedskew.errors import UserError, nearest
-from fedskew.names import printable
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError, did_you_mean, required
+from fedskew.experiment.callbacks import Callback, Run
+from fedskew.record import reader
+from fedskew.record.schema import EndLine, HeaderLine, Line, RoundLine, SetupLine
 
-Progress = Callable[[dict[str, Any]], None]
+if TYPE_CHECKING:
+    from fedskew.experiment.recorder import Result
+
+log = logging.getLogger("fedskew")
+
 NONE = "none"
-#: lists of clients, which may be as many as classes
+#: lists of clients; they may be as long as lists of classes
 _WHO = ("asked", "clients_asked", "late")
 
 
 class Sink(Protocol):
-    """Where numbers go; `at` is in seconds since 1970."""
+    """A tracker; `at` is in seconds since 1970."""
 
     def parameters(self, values: Mapping[str, str]) -> None: ...
     def numbers(self, step: int, at: float, values: Mapping[str, float]) -> None: ...
-    def text(self, name: str, step: int, said: str) -> None: ...
+    def text(self, name: str, step: int, content: str) -> None: ...
     def close(self, finished: bool) -> None: ...
 
 
 class TensorBoard:
-    """Event files in the run's folder, written anew from the record whenever a run is begun or gone on with."""
+    """Event files in the run folder, written again from the record whenever a run starts or resumes."""
 
     package, place = "tensorboard", "tensorboard"
-    advice = "see whether the run's folder can be written to"
+    advice = "Check that the run folder can be written to"
 
     @staticmethod
     def reach() -> None:
-        """Nothing is needed but the run's folder."""
+        """Do nothing: only the run folder is needed."""
 
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -60,8 +70,8 @@ class TensorBoard:
             self._writer.add_scalar(name, value, step, walltime=at)
         self._writer.flush()
 
-    def text(self, name: str, step: int, said: str) -> None:
-        self._writer.add_text(name, said, step)
+    def text(self, name: str, step: int, content: str) -> None:
+        self._writer.add_text(name, content, step)
 
     def close(self, finished: bool) -> None:
         del finished
@@ -69,19 +79,19 @@ class TensorBoard:
 
 
 class MLflow:
-    """A run of MLflow, whose number is kept in the run's folder; what it has already is not logged again."""
+    """An MLflow run; its number is stored in the run folder, and what it has is not logged again."""
 
     package, place = "mlflow", "mlflow-run.txt"
-    advice = "set MLFLOW_TRACKING_URI to a server, or to a folder together with MLFLOW_ALLOW_FILE_STORE=true"
+    advice = "Set MLFLOW_TRACKING_URI to a server, or to a folder together with MLFLOW_ALLOW_FILE_STORE=true"
 
     @staticmethod
     def reach() -> None:
-        """Ask for something, to see whether anybody answers; usually MLflow would try for minutes."""
+        """Check that the server answers; by itself MLflow would try for minutes."""
         import mlflow
 
-        hasty = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-        unset = hasty.keys() - os.environ.keys()
-        os.environ.update({name: hasty[name] for name in unset})
+        quick = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+        unset = quick.keys() - os.environ.keys()
+        os.environ.update({name: quick[name] for name in unset})
         try:
             mlflow.MlflowClient().search_experiments(max_results=1)
         finally:
@@ -98,7 +108,7 @@ class MLflow:
         self._done = {(n, m.step) for n in logged for m in self._client.get_metric_history(self._run, n)}
 
     def _found(self, folder: Path) -> str | None:
-        with contextlib.suppress(Exception):  # another server may not have it, and a folder says so with any of them
+        with contextlib.suppress(Exception):  # another server may not have it; a folder raises many kinds of errors
             number = (folder / self.place).read_text().strip()
             self._client.update_run(number, "RUNNING")
             return number
@@ -109,7 +119,7 @@ class MLflow:
         experiment = self._client.get_experiment_by_name(name)
         owner = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
         number = str(self._client.create_run(owner, run_name=folder.resolve().name).info.run_id)
-        (folder / self.place).write_text(number + "\n")
+        atomic_io.write(folder / self.place, number + "\n")
         return number
 
     def parameters(self, values: Mapping[str, str]) -> None:
@@ -121,21 +131,89 @@ class MLflow:
         from mlflow.entities import Metric
 
         fresh = [Metric(n, v, int(1000 * at), step) for n, v in values.items() if (n, step) not in self._done]
-        for start in range(0, len(fresh), 1000):  # more are refused
+        for start in range(0, len(fresh), 1000):  # MLflow refuses more
             self._client.log_batch(self._run, metrics=fresh[start : start + 1000])
 
-    def text(self, name: str, step: int, said: str) -> None:
-        self._client.log_text(self._run, said, f"{name}/round-{step}.txt")
+    def text(self, name: str, step: int, content: str) -> None:
+        self._client.log_text(self._run, content, f"{name}/round-{step}.txt")
 
     def close(self, finished: bool) -> None:
         self._client.set_terminated(self._run, "FINISHED" if finished else "KILLED")
 
 
-SINKS: dict[str, type[TensorBoard] | type[MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+class WandB:
+    """A run of Weights & Biases; nothing but the record's numbers is passed on.
+
+    Online, its number is stored in the run folder, and rounds that it has are not logged again. Offline, its files lie
+    in the run folder and are written again from the record whenever a run starts or resumes.
+    """
+
+    package, place = "wandb", "wandb-run.txt"
+    advice = "Type 'wandb login', or set WANDB_MODE=offline"
+
+    @staticmethod
+    def reach() -> None:
+        """Check that somebody is logged in; by itself wandb would ask, and wait for an answer."""
+        if _is_offline() or os.environ.get("WANDB_API_KEY"):
+            return
+        host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+        path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+        if not path.is_file() or netrc.netrc(path).authenticators(host) is None:
+            raise ConnectionError(f"nobody is logged in at {host}")
+
+    def __init__(self, folder: Path) -> None:
+        import wandb
+
+        self.reach()
+        path = folder / self.place
+        number = path.read_text().strip() if path.exists() else secrets.token_hex(4)
+        if _is_offline():
+            for old in (folder / "wandb").glob(f"offline-run-*-{number}"):
+                shutil.rmtree(old)
+        atomic_io.write(path, number + "\n")
+        quiet = {"silent": True, "console": "off", "save_code": False, "init_timeout": 30}
+        private = dict.fromkeys(
+            ("disable_git", "disable_job_creation", "x_disable_stats", "x_disable_machine_info"), True
+        )
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "fedskew"),
+            name=folder.resolve().name,
+            id=number,
+            dir=folder,
+            resume="allow",
+            settings=wandb.Settings(**quiet, **private),
+        )
+        self._next = self._run.step
+
+    def parameters(self, values: Mapping[str, str]) -> None:
+        self._run.config.update(dict(values), allow_val_change=True)
+
+    def numbers(self, step: int, at: float, values: Mapping[str, float]) -> None:
+        if all(name.startswith("end/") for name in values):
+            self._run.summary.update(dict(values))
+        elif step >= self._next:
+            self._run.log({**values, "_timestamp": at}, step=step)
+
+    def text(self, name: str, step: int, content: str) -> None:
+        self._run.summary[f"{name}/round-{step}"] = content
+
+    def close(self, finished: bool) -> None:
+        self._run.finish(exit_code=0 if finished else 1)
+
+
+def _is_offline() -> bool:
+    return os.environ.get("WANDB_MODE", "online") in ("offline", "dryrun", "disabled")
+
+
+SINKS: dict[str, type[TensorBoard] | type[MLflow] | type[WandB]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WandB,
+}
 
 
 class Follower:
-    """Passes on what is new in the record of the run in a folder."""
+    """Pass on what is new in the record of a run."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self._folder, self._kind = folder, kind
@@ -145,146 +223,143 @@ class Follower:
         self._finished = False
 
     def catch_up(self) -> None:
-        """Read the lines that were added, and pass their numbers on."""
-        with _in_one_sentence(self._kind):
-            lines, self._offset = record.tail(self._folder / record.NAME, self._offset)
+        """Read the lines that were added, and pass on their numbers."""
+        with _as_user_error(self._kind):
+            lines, self._offset = reader.tail(self._folder / reader.NAME, self._offset)
             for line in lines:
-                if self._sink is None:  # only now: it may have threads, and engines fork before the first round
+                if self._sink is None:  # only now: it may start threads, and engines fork before the first round
                     self._sink = SINKS[self._kind](self._folder)
                 self._pass_on(line, self._sink)
 
     def close(self) -> None:
         if self._sink is not None:
-            with _in_one_sentence(self._kind):
+            with _as_user_error(self._kind):
                 self._sink.close(self._finished)
 
-    def _pass_on(self, line: Mapping[str, Any], sink: Sink) -> None:
-        kind = line["kind"]
-        self._finished = kind == "end"
-        if kind == "header":
-            self._clock = calendar.timegm(time.strptime(line["started"], "%Y-%m-%dT%H:%M:%SZ"))
-            self._labels = line["data"]["labels"]
-            sink.parameters({name: str(value) for name, value in _leaves(line["config"], ".") if value is not None})
-        elif kind == "round":
-            self._clock += line["seconds"]
-            sink.numbers(line["round"], self._clock, numbers(line, self._labels))
-        elif kind == "door" and "judgement" in (line["verdict"] or {}):
-            sink.text("detection", line["round"], verdict(line["verdict"]))
-        elif kind == "end":
-            found = numbers(line, self._labels)
-            sink.numbers(line["rounds"], self._clock, {f"end/{name}": value for name, value in found.items()})
+    def _pass_on(self, line: Line, sink: Sink) -> None:
+        self._finished = isinstance(line, EndLine)
+        if isinstance(line, HeaderLine):
+            self._clock = calendar.timegm(time.strptime(str(line.started), "%Y-%m-%dT%H:%M:%SZ"))
+            self._labels = [] if line.data is None else line.data.labels
+            sink.parameters({name: str(value) for name, value in _leaves(line.config, ".") if value is not None})
+        elif isinstance(line, RoundLine):
+            self._clock += line.seconds
+            sink.numbers(line.round, self._clock, numbers(line.as_json(), self._labels))
+        elif isinstance(line, SetupLine) and line.is_detection:
+            sink.text("detection", line.round, verdict(line["verdict"]))
+        elif isinstance(line, EndLine):
+            found = numbers(line.as_json(), self._labels)
+            sink.numbers(line.rounds, self._clock, {f"end/{name}": value for name, value in found.items()})
 
 
 @contextmanager
-def _in_one_sentence(kind: str) -> Iterator[None]:
-    """Networks, disks and other people's code fail in many ways."""
+def _as_user_error(kind: str) -> Iterator[None]:
+    """Turn any error of a tracker into one sentence."""
     try:
         yield
     except Exception as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
-        raise UserError(f"{kind} does not take the numbers ({said}); {SINKS[kind].advice}") from None
+        why = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+        raise UserError(f"{kind} does not take the numbers ({why}). {SINKS[kind].advice}") from None
 
 
-@contextmanager
-def following(kind: str | None, folder: Path | None, progress: Progress | None = None) -> Iterator[Progress | None]:
-    """A Progress for the run in a folder that also passes its record on to a tracker, to the last line.
+class Tracker(Callback):
+    """Pass the record on to a tracker after every round.
 
-    A tracker that fails on the way is let go, with a warning: the record has it all.
+    A tracker that fails during the run is given up with a warning: the record has everything.
     """
-    if kind is None:
-        yield progress
-        return
-    if folder is None:
-        raise UserError(
-            f"track '{kind}' reads the record in a run's folder, and the run has none; give it one with out"
-        )
-    follower: Follower | None = Follower(folder, kind)
 
-    def attempt(step: Callable[[Follower], None]) -> None:
-        nonlocal follower
-        if follower is not None:
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._follower: Follower | None = None
+
+    def on_start(self, run: Run) -> None:
+        self._folder = required(run.folder, "the folder of a tracked run")
+        self._follower = Follower(self._folder, self._kind)
+
+    def on_round(self, round: int, metrics: RoundLine) -> None:
+        self._attempt(Follower.catch_up)
+
+    def on_end(self, result: Result) -> None:
+        self._attempt(Follower.catch_up)
+        self._attempt(Follower.close)
+
+    def on_error(self, error: BaseException) -> None:
+        self._attempt(Follower.close)
+
+    def _attempt(self, step: Callable[[Follower], None]) -> None:
+        if self._follower is not None:
             try:
-                step(follower)
+                step(self._follower)
             except UserError as error:
-                follower = None
-                _warn(folder, kind, error)
-
-    def advance(line: dict[str, Any]) -> None:
-        attempt(Follower.catch_up)
-        if progress is not None:
-            progress(line)
-
-    try:
-        yield advance
-        attempt(Follower.catch_up)
-    finally:
-        attempt(Follower.close)
+                self._follower = None
+                _warn(self._folder, self._kind, error)
 
 
 def _warn(folder: Path, kind: str, error: UserError) -> None:
     later = f"fedskew track {shlex.quote(str(folder))} --to {kind}"
-    said = f"Warning: {error}. The run goes on without; later, catch up with: {later}"
-    print(printable(said), file=sys.stderr, flush=True)
+    log.warning("%s. The run continues without it; to catch up later, type: %s", error, later)
 
 
 def export(folder: Path, kind: str) -> int:
-    """Pass on the record that a run left, finished or not; gives the number of rounds."""
+    """Pass on the record of a run, finished or not; return the number of rounds."""
     check(kind)
     if folder.is_file():
-        raise UserError(f"'{folder}' is a file; name the run's folder, beside whose record trackers write")
-    rounds = len(record.read(folder).rounds)
+        raise UserError(f"'{folder}' is a file. Name the run folder: fedskew track {folder.parent} --to {kind}")
+    rounds = len(reader.read(folder).rounds)
     follower = Follower(folder, kind)
     follower.catch_up()
     follower.close()
     return rounds
 
 
-def wanted(kind: str | None) -> str | None:
-    """The tracker that is asked for, after a try whether it can be had: before a long training, not after it."""
+def wanted(kind: str | None, folder: Path | None) -> list[Callback]:
+    """Make the tracker that is asked for, if any; one that cannot be used is refused before a long training."""
     if kind is None or kind == NONE:
-        return None
+        return []
     check(kind)
-    return kind
+    if folder is None:
+        raise UserError(f"track '{kind}' reads the record in the run folder, and the run has none. Give one with out.")
+    return [Tracker(kind)]
 
 
-def used(folder: Path) -> str | None:
-    """The tracker that the run in a folder was followed by, if there was one and it can be had here."""
+def used(folder: Path) -> list[Callback]:
+    """Make the tracker that followed the run in a folder before, if it can be used here."""
     kind = next((kind for kind, sink in SINKS.items() if (folder / sink.place).exists()), None)
     try:
-        return wanted(kind)
+        return wanted(kind, folder)
     except UserError as error:
         _warn(folder, str(kind), error)
-        return None
+        return []
 
 
 def check(kind: str) -> None:
-    """Refuse a tracker that is unknown, is not installed, or does not answer."""
+    """Refuse a tracker that is unknown, not installed or out of reach."""
     if kind not in SINKS:
-        raise UserError(f"track '{kind}' is unknown{nearest(kind, SINKS)}")
+        raise UserError(f"track '{kind}' is unknown{did_you_mean(kind, SINKS)}")
     if importlib.util.find_spec(SINKS[kind].package) is None:
-        raise UserError(f"track '{kind}' needs a package that is not installed: pip install 'fedskew[track]'")
-    with _in_one_sentence(kind):
+        raise UserError(f"track '{kind}' needs a package that is not installed. Type: pip install 'fedskew[track]'")
+    with _as_user_error(kind):
         SINKS[kind].reach()
 
 
 def numbers(line: Mapping[str, Any], labels: Sequence[str] = ()) -> dict[str, float]:
-    """The numbers of a line by name, those for each class one by one; who was asked is no number."""
+    """List the numbers of a record line by name; a list over classes gives one number per class."""
     found: dict[str, float] = {}
     for name, value in _leaves(line, "/"):
         if _is_number(value) and name != "round":
             found[name] = float(value)
         elif isinstance(value, list) and len(value) == len(labels) and name not in _WHO and all(map(_is_number, value)):
-            # Trackers make folders of slashes and refuse other signs; the class's number keeps names apart.
+            # Trackers turn slashes into folders and refuse other signs; the number keeps equal names apart.
             short = [re.sub(r"[^\w .-]", "_", label) for label in labels]
             found |= {f"{name}/{c} {short[c]}": float(share) for c, share in enumerate(value)}
     return found
 
 
-def verdict(said: Mapping[str, Any]) -> str:
-    """What a detection of noisy clients came to, in a line."""
-    judged, p = said["judgement"]["verdict"], said["judgement"].get("p_value")
-    noisy = ", ".join(map(str, said["noisy"])) or "nobody"
-    shifted = ", ".join(map(str, said.get("explained_by_shift") or ())) or "nobody"
+def verdict(found: Mapping[str, Any]) -> str:
+    """Sum up a detection of noisy clients in one line."""
+    judged, p = found["judgment"]["verdict"], found["judgment"].get("p_value")
+    noisy = ", ".join(map(str, found["noisy"])) or "nobody"
+    shifted = ", ".join(map(str, found.get("explained_by_shift") or ())) or "nobody"
     chance = "" if p is None or p != p else f" (p = {p:.3f})"
     return f"verdict: {judged}{chance}; noisy: {noisy}; only looks different: {shifted}"
 

@@ -1,4 +1,4 @@
-"""From clean shards to those with wrong labels, and the ledger that remembers the true ones."""
+"""Make labels wrong, and keep a ledger of the true ones."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedskew import tree
-from fedskew.data import noise, noise_files
-from fedskew.data.ledger import Ledger
+from fedskew.config.noise import NoiseConfig
+from fedskew.core import tree
+from fedskew.core.types import Spec
+from fedskew.data.noise import files, noise
+from fedskew.data.noise.ledger import Ledger
 from fedskew.data.shards import Shards
 from fedskew.data.sources import Source
-from fedskew.sections import Noise
-from fedskew.types import Spec
-from fedskew.work import annotate
-from fedskew.work.annotate import OpenEngine, Shelf, Tell
-from fedskew.work.site import Site
+from fedskew.experiment.preparation import annotators
+from fedskew.experiment.preparation.annotators import OpenEngine, SoftLabelCache
+from fedskew.runtime.context import RunContext
 
 
 def mislabel(
-    site: Site, source: Source, spec: Spec, wanted: Noise, seed: int, shelf: Shelf, engine: OpenEngine, tell: Tell
+    context: RunContext,
+    source: Source,
+    spec: Spec,
+    wanted: NoiseConfig,
+    seed: int,
+    cache: SoftLabelCache,
+    open_engine: OpenEngine,
 ) -> tuple[Shards, Ledger]:
-    """The shards with labels as observed, and the ledger; `site` has the clean ones, and builds annotators."""
-    shards = site.shards
+    """Return shards with the observed labels, and the ledger; `context` has the clean ones and builds annotators."""
+    shards = context.shards
     y, offsets, index = shards.y.numpy(), shards.offsets.numpy(), shards.index.numpy()
     low, high = wanted.bounds
     eta = noise.rates(
@@ -48,44 +54,43 @@ def mislabel(
     if wanted.mapping is not None:
         options["mapping"] = noise.mapping(wanted.mapping, source.classes)
     if wanted.matrix is not None:
-        options["matrix"] = noise_files.matrix(Path(wanted.matrix), source.classes, len(shards))
+        options["matrix"] = files.matrix(Path(wanted.matrix), source.classes, len(shards))
         options["mode"] = wanted.mode
     if wanted.labels is not None:
-        said = noise_files.human_labels(Path(wanted.labels), wanted.key, source.train.y.numpy(), source.classes)
-        options["labels"] = said[index]
+        human = files.human_labels(Path(wanted.labels), wanted.key, source.train.y.numpy(), source.classes)
+        options["labels"] = human[index]
     if wanted.soft_labels is not None:
-        given = noise_files.soft_labels(Path(wanted.soft_labels), len(source.train), source.classes)
-        options["soft"] = given[index]
+        soft = files.soft_labels(Path(wanted.soft_labels), len(source.train), source.classes)
+        options["soft"] = soft[index]
     elif wanted.kind in ("h_idn", "idn") and eta.any():
-        key, options["soft"] = _trained(site, source, spec, wanted, eta > 0, seed, shelf, engine, tell)
+        key, options["soft"] = _trained(context, source, spec, wanted, eta > 0, seed, cache, open_engine)
     if wanted.kind == "pdn":
-        options["features"] = lambda rows: site.view.eval(site.x[shards.index[rows]]).flatten(1).double().numpy()
+        options["features"] = lambda rows: context.view.eval(context.x[shards.index[rows]]).flatten(1).double().numpy()
     ledger = noise.draw(wanted.kind, y, offsets, source.classes, eta, seed, **options)
     return replace(shards, y=torch.from_numpy(ledger.observed)), replace(ledger, soft_labels=key)
 
 
 def _trained(
-    site: Site,
+    context: RunContext,
     source: Source,
     spec: Spec,
-    wanted: Noise,
+    wanted: NoiseConfig,
     noisy: np.ndarray,
     seed: int,
-    shelf: Shelf,
-    engine: OpenEngine,
-    tell: Tell,
+    cache: SoftLabelCache,
+    open_engine: OpenEngine,
 ) -> tuple[str, np.ndarray]:
-    """(key, soft labels) of annotators for the noisy clients; idn always has one annotator for all."""
+    """Return key and soft labels of the noisy clients' annotators; idn has one annotator for all clients."""
     annotator = wanted.annotator.model_copy(update={"share": "global"}) if wanted.kind == "idn" else wanted.annotator
-    key = annotate.key_of(
+    key = annotators.key_of(
         checksums=source.checksums,
-        shards=site.shards.digest,
-        weights=tree.digest(site.net(spec).initial()),
+        shards=context.shards.digest,
+        weights=tree.digest(context.net(spec).initial()),
         model=[spec.name, spec.args],
-        view=repr(site.view),
-        precision=site.precision,
+        view=repr(context.view),
+        precision=context.precision,
         annotator=annotator.model_dump(),
         noisy=[] if annotator.share == "global" else np.flatnonzero(noisy).tolist(),
         seed=seed,
     )
-    return key, shelf.get(key, lambda: annotate.soft_labels(site, spec, annotator, noisy, seed, engine, tell))
+    return key, cache.get(key, lambda: annotators.soft_labels(context, spec, annotator, noisy, seed, open_engine))

@@ -1,4 +1,4 @@
-"""A share of every client's own data, held back from training and scored in place of the test data."""
+"""Hold back a share of every client's data, and evaluate on it in place of the test set."""
 
 from __future__ import annotations
 
@@ -7,56 +7,77 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedskew import seeds
-from fedskew.data.ledger import Ledger
+from fedskew.core import seeds
+from fedskew.core.errors import UserError
+from fedskew.core.types import Arrays
+from fedskew.data.noise.ledger import Ledger
 from fedskew.data.shards import Shards
 from fedskew.data.sources import Source
-from fedskew.errors import UserError
-from fedskew.types import Arrays
-from fedskew.work.site import Site
+from fedskew.runtime.context import RunContext
 
 
-def hold_back(site: Site, source: Source, share: float, seed: int) -> tuple[Site, Source]:
-    """The site and the data with validation samples in place of the test set, which nobody sees.
+def hold_back(
+    context: RunContext,
+    source: Source,
+    share: float,
+    seed: int,
+    *,
+    beside: bool,
+    replace_test: bool = False,
+    drawn_by: Shards | None = None,
+) -> tuple[RunContext, Source]:
+    """Hold back validation samples, `beside` the test set to choose a model on, or in place of the test set.
 
-    Their labels are the observed ones: who tunes does not know the true ones either.
+    Their labels are the observed ones: in practice nobody knows the true labels while tuning. `drawn_by` are the shards
+    with other labels that say which samples are drawn, so that corrected labels change none of them.
     """
-    held = held_back(site.shards, share, seed, None if source.groups is None else source.groups.numpy())
-    if not held.any():
+    if not len(context.shards.y):  # a coordinator, whose sites hold back their own
+        return (replace(context, validation=source.test) if beside else context), source
+    chosen = held_back_rows(
+        drawn_by or context.shards, share, seed, None if source.groups is None else source.groups.numpy()
+    )
+    if not chosen.any():
         raise UserError(
-            f"key 'evaluate.validation' is {share}, which holds back none of {len(held)} samples; give a larger share"
+            f"key 'evaluate.validation' is {share}, which holds back none of {len(chosen)} samples. Set a larger share."
         )
-    rows = torch.from_numpy(held)
-    test = Arrays(source.train.x[site.shards.index[rows]], site.shards.y[rows])
-    ledger = None if site.ledger is None else _ledger(site.ledger, ~held)
-    note = f"scored on {len(test)} samples held back from the clients' training data; the test set was not used"
-    validating = replace(site, shards=_shards(site.shards, ~held), ledger=ledger, test=test)
-    return validating, replace(source, test=test, notes=(*source.notes, note))
+    rows = torch.from_numpy(chosen)
+    index, clients = context.shards.index[rows], torch.arange(len(context.shards))
+    groups = None if source.groups is None else source.groups[index]
+    owners = clients.repeat_interleave(context.shards.sizes())[rows]
+    samples = Arrays(source.train.x[index], context.shards.y[rows], owners, groups)
+    ledger = None if context.ledger is None else _ledger(context.ledger, ~chosen)
+    context = replace(context, shards=_shards(context.shards, ~chosen), ledger=ledger)
+    context = replace(context, validation=samples) if beside else context
+    if not replace_test:
+        note = f"{len(samples)} samples of the clients' training data are held back to choose a model"
+        return context, replace(source, notes=(*source.notes, note))
+    note = f"scored on {len(samples)} samples held back from the clients' training data; the test set was not used"
+    return replace(context, test=samples), replace(source, test=samples, notes=(*source.notes, note))
 
 
-def held_back(shards: Shards, share: float, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Which rows of the shards are held back, bool [rows]: of each client and class the share, up or down by one.
+def held_back_rows(shards: Shards, share: float, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
+    """Choose the rows to hold back, bool [rows]: the share of each client and class, rounded up or down.
 
-    Nobody's only sample of a class is taken. Samples of a group (patient) stay together, and count as one of the class
-    that most of them have.
+    A client's only sample of a class stays. Samples of a group (a patient) stay together, and count as one sample of
+    their most frequent class.
     """
     labels, index, offsets = shards.y.numpy(), shards.index.numpy(), shards.offsets.tolist()
-    held = np.zeros(len(labels), dtype=bool)
+    found = np.zeros(len(labels), dtype=bool)
     for client in range(len(shards)):
         rows = slice(*offsets[client : client + 2])
         rng = seeds.numpy_generator(seed, "validation", client)
         if groups is None:
-            held[rows] = _drawn(labels[rows], share, rng)
+            found[rows] = _drawn(labels[rows], share, rng)
             continue
         there, group = np.unique(groups[index[rows]], return_inverse=True)
         counts = np.zeros((len(there), shards.classes), dtype=np.int64)
         np.add.at(counts, (group, labels[rows]), 1)
-        held[rows] = _drawn(counts.argmax(1), share, rng)[group]
-    return held
+        found[rows] = _drawn(counts.argmax(1), share, rng)[group]
+    return found
 
 
 def _drawn(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Sorted by class and at random within one, every (1/share)-th from a random start: systematic sampling."""
+    """Draw by systematic sampling: of samples in order of class, every (1/share)-th from a random start."""
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     chosen = np.zeros(len(labels), dtype=bool)

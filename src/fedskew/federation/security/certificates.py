@@ -1,11 +1,10 @@
-"""A federation's certificate authority, its server's certificate, and the key pairs of its sites."""
+"""Make a federation's certificate authority, its server's certificate, and the key pairs of its sites."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import ipaddress
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,27 +15,21 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedskew.errors import UserError
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError
 
 YEARS = 10
 DAYS = 365 * YEARS
-#: days before the end of a certificate from which on it is spoken of
+#: days before the end of a certificate from which on `status` warns
 SOON = 30
 CA_KEY, CA, SERVER_KEY, SERVER = "ca.key", "ca.crt", "server.key", "server.crt"
-#: an authority that is to follow, and the present one's signature of its certificate
+#: the next authority, and the present one's signature of its certificate
 NEXT_KEY, NEXT, NEXT_SIGNED = "ca.next.key", "ca.next.crt", "ca.next.sig"
 KEY, PUBLIC_KEY = "key", "key.pub"
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """A file that only its owner may read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-
-
 def make_authority(folder: Path, name: str, days: int = DAYS, key_file: str = CA_KEY, file: str = CA) -> None:
-    """A certificate authority that signs this federation's server and nothing else."""
+    """Make a certificate authority that signs this federation's server and nothing else."""
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}, a federation of fedskew")])
     certificate = (
@@ -45,32 +38,32 @@ def make_authority(folder: Path, name: str, days: int = DAYS, key_file: str = CA
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA384())
     )
-    write_private(folder / key_file, _private_pem(key))
-    (folder / file).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    atomic_io.write(folder / key_file, _private_pem(key), private=True)
+    atomic_io.write(folder / file, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def make_next_authority(folder: Path, name: str, days: int = DAYS) -> None:
-    """An authority to follow the present one, which signs it, so that sites know that it is no stranger's."""
+    """Make the next authority; the present one signs it, so that sites can trust it."""
     make_authority(folder, name, days, NEXT_KEY, NEXT)
     signature = _authority_key(folder).sign((folder / NEXT).read_bytes(), ec.ECDSA(hashes.SHA384()))
-    (folder / NEXT_SIGNED).write_bytes(signature)
+    atomic_io.write(folder / NEXT_SIGNED, signature)
 
 
 def take_next_authority(folder: Path) -> None:
-    """Let the next authority be the present one; a crash in between is mended by doing it again."""
+    """Make the next authority the present one; after a crash, call this again."""
     if (folder / NEXT_KEY).exists():
-        os.replace(folder / NEXT_KEY, folder / CA_KEY)
+        atomic_io.rename(folder / NEXT_KEY, folder / CA_KEY)
     (folder / NEXT_SIGNED).unlink(missing_ok=True)
-    os.replace(folder / NEXT, folder / CA)
+    atomic_io.rename(folder / NEXT, folder / CA)
 
 
 def trusted(folder: Path) -> bytes:
-    """The authority's certificate, and the next one's if there is one: sites that have both need not hurry."""
+    """Return the authority's certificate, and the next one's if there is one, so that sites trust both."""
     return b"".join((folder / name).read_bytes() for name in (CA, NEXT) if (folder / name).exists())
 
 
 def is_followed(known: bytes, given: bytes, signature: bytes) -> bool:
-    """Whether each authority in `given` is one of the `known` ones, or was signed by one of them."""
+    """Return whether each authority in `given` is a known one, or was signed by one."""
     before = x509.load_pem_x509_certificates(known)
     return all(
         each in before or any(_has_signed(other, each, signature) for other in before)
@@ -90,19 +83,20 @@ def _has_signed(authority: x509.Certificate, other: x509.Certificate, signature:
 
 
 def ends(file: Path) -> datetime:
-    """When the last certificate in a file ceases to be valid."""
+    """Return when the last certificate in a file expires."""
     try:
         return max(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(file.read_bytes()))
     except (OSError, ValueError) as error:
-        raise UserError(f"certificate '{file}' cannot be read: {error}") from None
+        raise UserError(f"certificate '{file}' cannot be read: {error}. Restore it.") from None
 
 
 def days_left(file: Path) -> int:
+    """Return for how many days the certificates in a file are valid."""
     return (ends(file) - datetime.now(UTC)).days
 
 
 def make_server(folder: Path, hosts: Sequence[str], days: int = DAYS) -> None:
-    """The server's key and certificate for these host names and IP addresses."""
+    """Make the server's key and certificate for these host names and IP addresses."""
     authority, signer = x509.load_pem_x509_certificate((folder / CA).read_bytes()), _authority_key(folder)
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
@@ -114,12 +108,12 @@ def make_server(folder: Path, hosts: Sequence[str], days: int = DAYS) -> None:
         .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
         .sign(signer, hashes.SHA384())
     )
-    write_private(folder / SERVER_KEY, _private_pem(key))
-    (folder / SERVER).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    atomic_io.write(folder / SERVER_KEY, _private_pem(key), private=True)
+    atomic_io.write(folder / SERVER, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def names_of_server(folder: Path) -> set[str]:
-    """The hosts that the server's certificate is for; none without one by the present authority."""
+    """Return the hosts of the server's certificate; none if the present authority did not issue it."""
     if not ((folder / SERVER).exists() and (folder / SERVER_KEY).exists()):
         return set()
     certificate = x509.load_pem_x509_certificate((folder / SERVER).read_bytes())
@@ -135,44 +129,46 @@ def names_of_server(folder: Path) -> set[str]:
 
 
 def make_site_key(folder: Path, name: str) -> None:
-    """A site's own key pair, as OpenSSH writes it. The private one never leaves `folder`."""
+    """Make a site's key pair in OpenSSH's format. The private key never leaves `folder`."""
     key = ec.generate_private_key(ec.SECP384R1())
     form, plain = serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    write_private(folder / KEY, key.private_bytes(serialization.Encoding.PEM, form, plain))
-    (folder / PUBLIC_KEY).write_text(f"{_public_text(key.public_key())} {name}\n")
+    atomic_io.write(folder / KEY, key.private_bytes(serialization.Encoding.PEM, form, plain), private=True)
+    atomic_io.write(folder / PUBLIC_KEY, f"{_public_text(key.public_key())} {name}\n")
 
 
 def public_key(given: str) -> str:
-    """A site's public key, without comment, from a file's path or from the text itself."""
+    """Read a site's public key, without comment, from a file or from the text itself."""
     path, text = Path(given), given
     try:
         if path.is_file():
             text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"public key file '{given}' cannot be read: {error}") from None
+        raise UserError(f"public key file '{given}' cannot be read: {error}. Name another.") from None
     if "PRIVATE KEY" in text:
-        raise UserError(f"'{given[:40]}' is a private key, which must never leave its site; ask for '{PUBLIC_KEY}'")
+        raise UserError(f"'{given[:40]}' is a private key, which must never leave its site. Ask for '{PUBLIC_KEY}'.")
     try:
         key = serialization.load_ssh_public_key(text.strip().encode())
     except (ValueError, UnsupportedAlgorithm):
         shown = given if len(given) <= 40 else f"{given[:40]}..."
         raise UserError(
-            f"'{shown}' is neither a public key nor a file that holds one; it must be the line in the site's "
-            f"'{PUBLIC_KEY}', which begins with ecdsa-sha2-nistp384"
+            f"'{shown}' is neither a public key nor a file with one. Give the line in the site's '{PUBLIC_KEY}', which "
+            "starts with ecdsa-sha2-nistp384."
         ) from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
-        raise UserError(f"the public key is of the kind '{text.split()[0]}', and must be ecdsa-sha2-nistp384")
+        raise UserError(
+            f"the public key is of type '{text.split()[0]}'. Use the one of type ecdsa-sha2-nistp384 that 'join' made."
+        )
     return _public_text(key)
 
 
 def pem(public: str) -> bytes:
-    """A public key as Flower compares it."""
+    """Return a public key in the format that Flower compares."""
     key = serialization.load_ssh_public_key(public.encode())
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def fingerprint(public: str) -> str:
-    """What two people read to each other on the telephone; ``ssh-keygen -l`` says the same."""
+    """Return the fingerprint that two people compare; ``ssh-keygen -l`` prints the same."""
     digest = hashlib.sha256(base64.b64decode(public.split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
@@ -180,7 +176,7 @@ def fingerprint(public: str) -> str:
 def _authority_key(folder: Path) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key((folder / CA_KEY).read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise UserError(f"'{folder / CA_KEY}' is not the key that 'init' made; put that back")
+        raise UserError(f"'{folder / CA_KEY}' is not the key that 'init' made. Restore that one.")
     return key
 
 

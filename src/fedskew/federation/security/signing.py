@@ -1,4 +1,4 @@
-"""Signatures with a site's own key: the one that the coordinator admitted, and that never leaves the site."""
+"""Sign with a site's own key, which the coordinator admitted and which never leaves the site."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
 
 KEY = "key"
 _ALGORITHM = ec.ECDSA(hashes.SHA384())
 
 
 def sign(folder: Path, purpose: str, text: str) -> str:
-    """Sign a text, in hexadecimal. The purpose is signed too, so that no signature serves another one."""
+    """Return the signature of a text, in hexadecimal. It includes the purpose, so it serves no other one."""
     return _private(folder / KEY).sign(_message(purpose, text), _ALGORITHM).hex()
 
 
 def public_key(folder: Path) -> str:
-    """Return the public half of a site's key as OpenSSH writes it; it follows from the private one."""
+    """Return the public half of a site's key in OpenSSH's format, derived from the private one."""
     encoding, form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     return _private(folder / KEY).public_key().public_bytes(encoding, form).decode()
 
 
 def is_signed(public: str, purpose: str, text: str, signature: str) -> bool:
-    """Tell whether the owner of a public key signed this text for this purpose."""
+    """Return whether the owner of a public key signed this text for this purpose."""
     try:
         key, signed = serialization.load_ssh_public_key(public.encode()), bytes.fromhex(signature)
         if not isinstance(key, ec.EllipticCurvePublicKey) or signed.hex() != signature:
@@ -46,9 +46,9 @@ def _private(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         return _loaded(path.read_bytes())
     except OSError as error:
-        raise UserError(f"the site's key '{path}' cannot be read: {error.strerror}. Put it back.") from None
+        raise UserError(f"the site's key '{path}' cannot be read: {error.strerror}. Restore it.") from None
     except (ValueError, UnsupportedAlgorithm):
-        raise UserError(f"'{path}' is no private key of a site. Put back the one that 'join' made.") from None
+        raise UserError(f"'{path}' is not a site's private key. Restore the one that 'join' made.") from None
 
 
 @cache

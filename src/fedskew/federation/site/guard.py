@@ -1,4 +1,4 @@
-"""What a site takes from a coordinator: a configuration, networks, questions. What is not named here, it refuses."""
+"""Check what a coordinator sends to a site: configuration, networks, questions. All else is refused."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedskew.config import RunConfig
-from fedskew.errors import UserError
-from fedskew.flower.settings import Rules
+from fedskew.config.schema import RunConfig
+from fedskew.core.errors import UserError
+from fedskew.core.types import Broadcast, Round, Spec
+from fedskew.federation.rules import Rules
 from fedskew.methods import registry
 from fedskew.models.registry import construct
-from fedskew.parts.stages import Method, Plan
-from fedskew.types import Broadcast, Round, Spec
+from fedskew.parts.stages import Method, Plan, check_federated
+from fedskew.runtime.evaluate import Scoring
 
 
 class Refused(UserError):
-    """A site does not do what it is asked. The coordinator is told why, so the text names nothing of the site's own."""
+    """A site refuses a message. The coordinator receives the text, so it must not name anything of the site's own."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason[:LONGEST])
 
 
-#: characters of a reason: it goes into the site's log, and a coordinator must not choose how long that gets
+#: most characters of a reason: it goes into the site's log, whose size a coordinator must not control
 LONGEST = 1000
 
-#: keys of a configuration that may hold text; a key that is not here could name a file of the site
+#: keys of a configuration that may hold text; any other text could name a file of the site
 WORDS = frozenset(
     {
-        *("method", "data.name", "data.augment", "partition.name", "local.optimiser", "cohort.replay"),
+        *("method", "data.name", "data.augment", "partition.name", "local.optimizer", "cohort.replay", "stop.metric"),
         *(
             "noise.kind",
             "noise.who",
@@ -42,30 +43,40 @@ WORDS = frozenset(
             "noise.annotator.share",
         ),
         *("model.name", "model.head", "engine.name", "engine.device", "engine.precision"),
+        "local.train",
+        "attack.kind",  # 'none', or refused
         "model.weights",  # a file of the coordinator's; nothing here reads it
     }
 )
 OPTIONS, ARGUMENTS = "data.options.", "model.args."
-#: data sets that are some path's content, and so no data set that all sites have
+#: data sets that are the content of a path, and so not common to all sites
 OF_A_PATH = ("own", "npz")
 
-#: the most that a number may be, by its name; LARGEST is for the others
+#: largest value of a number by its name; LARGEST is for all others
 LARGEST = 1_000_000
 LIMITS = {"seed": 2**64, "clients": 100_000, "epochs": 1000, "clusters": 1000, "size": 2048, "length": 10_000}
-#: the most parameters of a network: 4 GB
+#: most parameters of a network: 4 GB
 PARAMETERS = 1_000_000_000
 
 
 def check_config(config: RunConfig, rules: Rules, node: Mapping[str, Any], given: bool) -> None:
-    """Refuse a configuration that opens files, runs code or needs resources to which this site did not agree.
+    """Refuse a configuration that opens files, runs code or needs resources that this site did not allow.
 
-    `given` says that the site's own app brings the data.
+    Args:
+        config: The coordinator's configuration.
+        rules: The coordinator's rules.
+        node: The site's own settings.
+        given: Whether the site's own app provides the data.
     """
     own = given or rules.own_data
     if own and config.noise.kind != "none":
         raise Refused(f"noise.kind is '{config.noise.kind}', and must be 'none' where sites have data of their own")
+    if own and config.data.limit is not None:
+        raise Refused(f"data.limit is {config.data.limit}, and must be left out where sites have data of their own")
+    if own and config.data.imbalance is not None:
+        raise Refused("data.imbalance is set, and must be left out where sites have data of their own")
     if not own and "data" in node:
-        raise Refused("run config 'own-data' is false, and must be true: this site takes part with data of its own")
+        raise Refused("run config 'own-data' is false, and must be true: this site has data of its own")
     if not own and config.data.name in OF_A_PATH:
         raise Refused(f"data.name is '{config.data.name}', and must be a data set that all sites have")
     for key, value in _leaves(config.model_dump()):
@@ -74,16 +85,21 @@ def check_config(config: RunConfig, rules: Rules, node: Mapping[str, Any], given
         if isinstance(value, str):
             _check_text(key, value, own, node)
         _check_number(key, value)
+    try:
+        check_federated(registry.build(config.method))
+        config.attack.check_simulated()
+    except UserError as reason:
+        raise Refused(str(reason)) from None
     for method, arguments in registry.parse(config.method):
         for key, value in _leaves(arguments, f"{method.name}."):
             _check_number(key, value)
 
 
 def networks_of(method: Method, spec: Spec, classes: int, shape: tuple[int, ...]) -> list[Spec]:
-    """The configuration's network, and what the method's entries make of it; refused if one is too large."""
+    """Return the configuration's network and what the method's setups make of it; refuse one that is too large."""
     specs = [spec]
-    for entry in (entry for stage in method.stages for entry in stage.entries):
-        specs.append(entry.rewritten(specs[-1]))
+    for setup in (setup for stage in method.stages for setup in stage.setups):
+        specs.append(setup.rewritten(specs[-1]))
     for each in specs if ":" not in spec.name else ():  # the site's own code need not know the device "meta"
         with torch.device("meta"):  # where tensors have a shape only
             size = sum(parameter.numel() for parameter in construct(each, classes, shape).parameters())
@@ -93,7 +109,7 @@ def networks_of(method: Method, spec: Spec, classes: int, shape: tuple[int, ...]
 
 
 def only(specs: list[Spec], build: Callable[[Spec], nn.Module]) -> Callable[[Spec], nn.Module]:
-    """Networks come by name with every message; a site builds those of its configuration and no other."""
+    """Build only these networks: every message names one, and only the configuration's are allowed."""
 
     def guarded(spec: Spec) -> nn.Module:
         if spec not in specs:
@@ -104,7 +120,7 @@ def only(specs: list[Spec], build: Callable[[Spec], nn.Module]) -> Callable[[Spe
 
 
 def check_broadcast(sent: Any, client: int, config: RunConfig) -> Broadcast:
-    """Refuse what is meant for others, and what the configuration does not ask for."""
+    """Refuse a message for another site, and a question that the configuration does not ask."""
     if not isinstance(sent, Broadcast) or sent.client != client or not type(sent.turn) is type(sent.seen) is int:
         raise Refused(f"the message is no broadcast to site {client}")
     if sent.score and not config.evaluate.clients:
@@ -113,21 +129,21 @@ def check_broadcast(sent: Any, client: int, config: RunConfig) -> Broadcast:
 
 
 def question(sent: Broadcast, plan: Plan) -> str:
-    """Return the name of the entry that asks, or "" in a round of training; what the method does not ask is refused."""
+    """Return the name of the setup that asks, or "" for a round of training; refuse a question of no method."""
     stages, here = plan.method.stages, sent.round
     if not isinstance(here, Round) or type(here.stage) is not int or not 0 <= here.stage < len(stages):
         raise Refused(f"the message is for stage {brief(getattr(here, 'stage', None))}, which the method does not have")
     _check_round(here, plan)
-    if sent.entry is None:
+    if sent.setup is None:
         return ""
-    entries = stages[here.stage].entries
-    if type(sent.entry) is not int or not 0 <= sent.entry < len(entries):
-        raise Refused(f"the message asks question {brief(sent.entry)}, which the method does not have")
-    return entries[sent.entry].name
+    setups = stages[here.stage].setups
+    if type(sent.setup) is not int or not 0 <= sent.setup < len(setups):
+        raise Refused(f"the message asks question {brief(sent.setup)}, which the method does not have")
+    return setups[sent.setup].name
 
 
 def _check_round(here: Round, plan: Plan) -> None:
-    """Refuse a round that no run of the plan has: learning rates and draws depend on its numbers."""
+    """Refuse a round outside the plan: learning rates and draws depend on its numbers."""
     most = plan.rounds + sum(stage.rounds or 0 for stage in plan.method.stages if not stage.counted)
     bounds = {"index": most, "counted": plan.rounds, "within": most}
     for name, bound in bounds.items():
@@ -137,15 +153,17 @@ def _check_round(here: Round, plan: Plan) -> None:
 
 
 def brief(value: Any, most: int = 40) -> str:
-    """Show a value that a coordinator chose in few characters; Python itself does not print integers without end."""
+    """Show a coordinator's value in few characters, however long an integer is."""
     if isinstance(value, int) and abs(value) >= 10**most:
         return f"an integer of more than {most} digits"
     return f"{value!r:.{most}}"
 
 
-def check_scoring(rules: Rules) -> None:
-    """Refuse to say how good a model is on this site's test data if others' are to be used."""
-    if rules.score != "sites":
+def check_scoring(rules: Rules, scoring: Scoring, has_validation: bool) -> None:
+    """Refuse to score a model on data that the rules or the configuration do not use for it."""
+    if scoring.on == "validation" and not has_validation:
+        raise Refused("scores on samples held back are asked for, but the configuration holds none back")
+    if scoring.on == "test" and rules.score != "sites":
         raise Refused(f"scores on this site's test data are asked for, but run config 'score' is '{rules.score}'")
 
 
@@ -163,9 +181,7 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 def _check_text(key: str, value: str, own: bool, node: Mapping[str, Any]) -> None:
     if key == "model.name" or key.startswith(ARGUMENTS):
         if ":" in value and value != node.get("model"):
-            raise Refused(
-                f"network '{value}' is code that this site did not agree to; node config 'model' must name it"
-            )
+            raise Refused(f"network '{value}' is code that this site does not allow; node config 'model' must name it")
     elif key.startswith(OPTIONS):
         if not own and re.search(r"[/\\]|\.\.", value):
             raise Refused(f"{key} is '{value}', and must be a name without a path: the site says where data lies")

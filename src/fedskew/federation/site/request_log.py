@@ -1,7 +1,7 @@
-"""A site's append-only log of every request, answer and refusal: each line holds the hash of the one before it.
+"""Append every request, answer and refusal of a site to a log in which each line holds the hash of the line before.
 
-``log.head`` holds the last line, signed with the site's key. It is written first, so a process that is killed in
-between leaves a line that can be completed, and no line ever counts without a signature after it.
+``log.head`` holds the last line, signed with the site's key. It is written first: if the process is killed in between,
+the next one completes the line. No line counts without a signature after it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from fedskew.errors import UserError, required
-from fedskew.flower import signing
+from fedskew.core import atomic_io
+from fedskew.core.errors import UserError, required
+from fedskew.federation.security import signing
 
 LOG, HEAD, PURPOSE = "log.jsonl", "log.head", "log"
 #: the folder beside them; an approval counts only if the log has it
 APPROVALS = "approvals"
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-#: says of a line that is read from the head only
+#: marks a line that was read from the head only
 PENDING = "pending"
 #: stands before the first line
 FIRST = "0" * 64
@@ -40,17 +41,18 @@ class Damaged(UserError):
 
 @dataclass
 class Usage:
-    """What the log says of approvals, which it calls by the SHA-256 of their file."""
+    """Count what approvals have let leave. The log names an approval by the SHA-256 of its file."""
 
     #: the latest time of any line
     latest: str = ""
     #: those in force, by name
     approved: dict[str, str] = field(default_factory=dict)
-    #: requests that were answered, and different answers that left, by what was asked
+    #: answered requests by approval, and distinct answers by approval and question
     requests: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     answers: defaultdict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
 
-    def take(self, line: Line) -> None:
+    def add(self, line: Line) -> None:
+        """Count a line."""
         self.latest = max(self.latest, line["time"])
         if line["kind"] == "approval":
             self.approved[line["name"]] = line["approval"]
@@ -61,59 +63,59 @@ class Usage:
             self.answers[line["approval"], line["asked"]].add(line["sha256"])
 
 
-#: facts that depend on what the log says at the moment at which they are written down; it may refuse
-Chosen = Callable[[Usage], Line]
+#: returns facts that depend on the log at the moment of writing, or refuses to
+LateFacts = Callable[[Usage], Line]
 
 
-def nothing(usage: Usage) -> Line:
-    """No facts that depend on the log."""
+def no_facts(usage: Usage) -> Line:
+    """Return no facts."""
     del usage
     return {}
 
 
 class RequestLog:
-    """The log in a site's folder. Several processes may append; what others added is read first."""
+    """The log in a site's folder. Several processes may append; each first reads what others added."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.usage = folder, Usage()
         self._size, self._count, self._hash = 0, 0, FIRST
 
-    def append(self, kind: str, chosen: Chosen = nothing, **facts: Any) -> None:
-        """Add a line; it is on the disk when this returns. No other process adds one after `chosen` has looked."""
+    def append(self, kind: str, late_facts: LateFacts = no_facts, **facts: Any) -> None:
+        """Add a line and sync it. No other process can write between `late_facts` and the line."""
         with self._locked() as file:
             self._catch_up(file)
-            self._append(file, kind, facts | chosen(self.usage))
+            self._append(file, kind, facts | late_facts(self.usage))
 
     def rekey(self, replace_key: Callable[[], None]) -> None:
-        """Give the site another key; the log says so, and is signed with the new one from there on."""
+        """Replace the site's key, note it in the log, and sign with the new key from then on."""
         with self._locked() as file:
             self._catch_up(file)
             replace_key()
             self._append(file, "key", {"key": signing.public_key(self.folder)})
 
     def refresh(self) -> Usage:
-        """Read what was added since the last time."""
+        """Read new lines, and return the counts."""
         with self._locked() as file:
             self._catch_up(file)
         return self.usage
 
     def read(self) -> list[Line]:
-        """Verify all of it, and change nothing; for a log that no process has begun there are no lines.
+        """Verify the log and return its lines; a log that does not exist yet has none.
 
-        A line that a killed process has signed and not yet written is the last, and says so (PENDING).
+        If a process was killed after it signed a line, that line comes last, marked as PENDING.
         """
-        if self._is_none():
+        if self._is_new():
             return []
         found: list[Line] = []
         with self._locked() as file:
             head = self._verified(file, found.append)
         if head is not None:
             found.append(required(self._parsed(head.encode()), "a line that was verified") | {PENDING: True})
-            self.usage.take(found[-1])
+            self.usage.add(found[-1])
         return found
 
-    def _is_none(self) -> bool:
-        """Tell whether no process has begun the log; approvals without one are a sign that it was removed."""
+    def _is_new(self) -> bool:
+        """Return whether there is no log yet. Approvals without a log mean that somebody removed it."""
         if (self.folder / LOG).exists() or (self.folder / HEAD).exists():
             return False
         if any((self.folder / APPROVALS).glob("*.json")):
@@ -124,13 +126,13 @@ class RequestLog:
         now = f"{datetime.now(UTC):{TIME}}"
         line = _with_hash(_dumps({"n": self._count + 1, "time": now, "kind": kind, **facts, "before": self._hash}))
         signed = _dumps({"line": line, "signature": signing.sign(self.folder, PURPOSE, line)})
-        write_private(self.folder / HEAD, signed)
+        atomic_io.write(self.folder / HEAD, signed, private=True)
         self._complete(file, line)
 
     @contextmanager
     def _locked(self) -> Iterator[IO[bytes]]:
         path = self.folder / LOG
-        self._is_none()
+        self._is_new()
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -140,25 +142,25 @@ class RequestLog:
             yield file
 
     def _catch_up(self, file: IO[bytes]) -> None:
-        """Verify and take what is new; complete the line that a killed process was about to write."""
+        """Verify new lines, and complete the line that a killed process was about to write."""
         head = self._verified(file)
         if head is not None:
             self._complete(file, head)
 
-    def _verified(self, file: IO[bytes], see: Callable[[Line], Any] = lambda line: None) -> str | None:
-        """Verify and take what is new; return the line that a killed process was about to write, if there is one."""
+    def _verified(self, file: IO[bytes], on_line: Callable[[Line], Any] = lambda line: None) -> str | None:
+        """Verify new lines; return the line that a killed process was about to write, if there is one."""
         if file.seek(0, os.SEEK_END) < self._size:
             raise self._damage("is missing")
         file.seek(self._size)
         rest = b""
         for raw in file:
             if raw.endswith(b"\n"):
-                see(self._take(raw[:-1]))
+                on_line(self._take(raw[:-1]))
             else:
                 rest = raw
         head = self._head()
         if head is None and (self._count or rest):
-            raise Damaged(f"'{self.folder / HEAD}' is missing, so nobody knows where the log ends. {_REMEDY}")
+            raise Damaged(f"'{self.folder / HEAD}' is missing, so the end of the log is unknown. {_REMEDY}")
         if head is None or (_hash_of(head) == self._hash and not rest):
             return None
         if self._parsed(head.encode()) is None or not f"{head}\n".encode().startswith(rest):
@@ -179,16 +181,16 @@ class RequestLog:
             raise self._damage("was changed, removed or inserted")
         self._size += len(raw) + 1
         self._count, self._hash = self._count + 1, line["hash"]
-        self.usage.take(line)
+        self.usage.add(line)
         return line
 
     def _parsed(self, raw: bytes) -> Line | None:
-        """Return the line if it is the one that follows, to the last byte."""
+        """Return the line if it is exactly the one that follows."""
         try:
             found = json.loads(raw)
             given = found.pop("hash")
-            right = (found["n"], found["before"]) == (self._count + 1, self._hash)
-            return found | {"hash": given} if right and _with_hash(_dumps(found)).encode() == raw else None
+            follows = (found["n"], found["before"]) == (self._count + 1, self._hash)
+            return found | {"hash": given} if follows and _with_hash(_dumps(found)).encode() == raw else None
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -217,7 +219,7 @@ class RequestLog:
 
 
 _REMEDY = (
-    f"Find out who did it; then stop the site, move '{LOG}', '{HEAD}' and '{APPROVALS}' elsewhere, approve again, and "
+    f"Find out who did it. Then stop the site, move '{LOG}', '{HEAD}' and '{APPROVALS}' elsewhere, approve again, and "
     "start it."
 )
 
@@ -228,19 +230,3 @@ def _with_hash(text: str) -> str:
 
 def _hash_of(line: str) -> Any:
     return json.loads(line)["hash"]
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, and that is at every moment the old or the new one."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -1,4 +1,4 @@
-"""What a site has agreed to: signed statements in its folder, and how a coordinator's request differs from one."""
+"""Hold a site's approvals: signed statements in its folder, and how a request differs from one."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from fedskew import privacy
-from fedskew.config import RunConfig
-from fedskew.errors import UserError
-from fedskew.flower import request_log, signing
-from fedskew.flower.guard import brief
-from fedskew.flower.settings import Rules
+from fedskew.config import keys
+from fedskew.config.schema import RunConfig
+from fedskew.core.errors import UserError
+from fedskew.core.types import Spec, Tree, Update
+from fedskew.experiment import privacy
+from fedskew.federation.rules import Rules
+from fedskew.federation.security import signing
+from fedskew.federation.site import request_log
+from fedskew.federation.site.guard import brief
 from fedskew.methods import registry
 from fedskew.parts.stages import Plan
-from fedskew.types import Spec, Tree, Update
+from fedskew.record.schema import RoundLine, SetupLine
+from fedskew.runtime.evaluate import Scoring
 
 log = logging.getLogger("fedskew")
 
 FOLDER, PURPOSE = request_log.APPROVALS, "approval"
-SCORES = "scores"
-#: keys of a configuration that need no approval: where the coordinator computes and what it counts
-FREE = frozenset({"seed", "per_round", "data.name", "data.dir", "engine.name", "engine.workers", "engine.address"})
-FREE |= {f"evaluate.{key}" for key in ("every", "target", "batch", "memorisation")}
-#: sections likewise; `noise` is refused by the guard wherever sites have data of their own
-FREE_SECTIONS = ("noise.", "checkpoint.", "cohort.", "partition.")
+SCORES, DETAILS = "scores", "detailed scores"
+HELD_BACK = " on samples held back"
+#: what a site is asked for when it scores a model: on the test data or on those held back, in counts or in detail
+SCORED = (SCORES, DETAILS, SCORES + HELD_BACK, DETAILS + HELD_BACK)
 SITES = "partition.clients"
-#: rules that change what a site computes; the others say when the coordinator goes on, and whom it believes
+#: rules that change what a site computes; the others are the coordinator's own affair
 OF_RULES = ("mean", "std")
 FREE_RULES = ("deadline", "quorum", "max_norm", "sites", "names")
 TEXTS = ("data.options.classes", "data.options.size")
@@ -42,8 +44,8 @@ CLIENT_SCORES = "evaluate.clients"
 
 
 @dataclass(frozen=True)
-class Range:
-    """Numbers from `low` to `high`, both included."""
+class ApprovedRange:
+    """The numbers from `low` to `high`, both included."""
 
     low: float
     high: float
@@ -56,8 +58,8 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Leaving:
-    """What may leave in answer to one kind of question: how often, and which tensors of how many bytes at most."""
+class AllowedAnswer:
+    """What may leave in answer to one question: how often, which tensors, and at most how many bytes of each."""
 
     stage: int
     question: str
@@ -68,15 +70,20 @@ class Leaving:
 
 
 def label(stage: int, question: str) -> str:
-    """Say what is asked; `question` is "" for an update after training."""
-    if question == SCORES:
-        return SCORES
+    """Name what a message asks for; `question` is "" for an update after training."""
+    if question in SCORED:
+        return question
     return f"{f'answers to {question}' if question else 'updates'} of stage {stage}"
+
+
+def scored_as(scoring: Scoring) -> str:
+    """Name what a request to score a model asks for."""
+    return (DETAILS if scoring.detailed else SCORES) + (HELD_BACK if scoring.on == "validation" else "")
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What one approval agrees to. Values of `settings` are exact, or a list of the two ends of a range."""
+    """The content of one approval. Values of `settings` must be met exactly, unless `ranges` has the key."""
 
     name: str
     federation: str
@@ -93,19 +100,21 @@ class Statement:
     leaves: dict[str, Any]
 
     def has_ended(self, today: date) -> bool:
+        """Return whether the last day is over."""
         return today.isoformat() > self.until
 
     @property
     def sends_scores(self) -> bool:
-        """Whether scores on the site's test data may leave."""
+        """Return whether scores on the site's test data may leave."""
         return SCORES in self.leaves
 
-    def leaving(self, asked: str) -> Leaving | None:
+    def allowed(self, asked: str) -> AllowedAnswer | None:
+        """Return what may leave in answer to a question."""
         found = self.leaves.get(asked)
-        return None if found is None else Leaving(**found)
+        return None if found is None else AllowedAnswer(**found)
 
     def differences(self, config: RunConfig, rules: Rules, today: date) -> list[str]:
-        """Say in what a configuration is not what was agreed; what needs the site's data comes later."""
+        """Return how a configuration differs from the approval, as far as that needs no data."""
         found = []
         if self.has_ended(today):
             found.append(f"the approval ended on {self.until}")
@@ -118,19 +127,19 @@ class Statement:
         asked = settings(config, rules)
         for key in sorted(asked.keys() | self.settings.keys()):
             value, agreed = asked.get(key), _written(key, self.settings.get(key, _DEFAULTS.get(key)))
-            limits = Range(*self.ranges[key]) if key in self.ranges else None
+            limits = ApprovedRange(*self.ranges[key]) if key in self.ranges else None
             less = key == CLIENT_SCORES and value is False
             if not (less or same(value, agreed) or (limits is not None and value in limits)):
                 found.append(f"{key:.80} is {_shown(value)}, approved is {limits or _shown(agreed)}")
         return found
 
     def differences_here(self, spec: Spec, plan: Plan, score: str) -> list[str]:
-        """Say in what a request differs once the site's data is read: the network, and the privacy that it keeps."""
+        """Return the differences that need the site's data: the network, and the privacy loss."""
         found, network = [], asdict(spec)
         if not same(network, self.network):
             found.append(f"network is {_network(network)}, approved is {_network(self.network)}")
         if self.epsilon is not None:
-            claim = claimed(plan, map(self.leaving, self.leaves), score)
+            claim = claimed(plan, map(self.allowed, self.leaves), score)
             if claim["epsilon"] is None:
                 found.append(f"epsilon has {claim['statement']}, approved is {self.epsilon:g}")
             elif claim["epsilon"] > self.epsilon:
@@ -138,8 +147,8 @@ class Statement:
         return found
 
     def excess(self, asked: str, trees: Mapping[str, Tree], numbers: Iterable[str]) -> str:
-        """Say what in an answer must not leave; "" if all of it may."""
-        allowed = self.leaving(asked)
+        """Return what in an answer must not leave; "" if all of it may."""
+        allowed = self.allowed(asked)
         if allowed is None:
             return f"{asked} are not in the approval"
         for place, tree in trees.items():
@@ -154,15 +163,15 @@ class Statement:
 
 
 def method_name(expression: str) -> str:
-    """Return the methods in an expression by name; their order changes nothing."""
+    """Return the methods of an expression in alphabetic order, which changes nothing."""
     names = sorted(found.alias_of or found.name for found, _ in registry.parse(expression))
     return "+".join(names)
 
 
 def settings(config: RunConfig, rules: Rules) -> dict[str, Any]:
-    """Return all that needs approval, by key, but for the network and the rounds; None is the same as nothing."""
-    found = _flat(config.model_dump(exclude={"method", "rounds", "model"}))
-    kept = {key: value for key, value in found.items() if key not in FREE and not key.startswith(FREE_SECTIONS)}
+    """Return all values that need approval, except network and rounds; None counts as absent."""
+    found = keys.flatten(config.model_dump(exclude={"method", "rounds", "model"}))
+    kept = {key: value for key, value in found.items() if keys.of(key).needs_approval}
     kept |= {SITES: config.partition.clients} | {key: getattr(rules, key) for key in OF_RULES}
     for method, given in registry.parse(config.method):
         name = method.alias_of or method.name
@@ -171,31 +180,24 @@ def settings(config: RunConfig, rules: Rules) -> dict[str, Any]:
 
 
 def _written(key: str, value: Any) -> Any:
-    """Return a value as an invitation writes it: a size and classes are texts, and spaces around names mean nothing."""
+    """Return a value as an invitation writes it: classes and size are texts without spaces around names."""
     if key not in TEXTS or value is None:
         return value
     return ",".join(each.strip() for each in str(value).split(","))
 
 
-def _flat(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{at}{key}.") if isinstance(value, Mapping) else {f"{at}{key}": value}
-    return found
-
-
-#: a key that came with a later version must have the value that changes nothing
+#: a key that a later version added must have its default
 _DEFAULTS = settings(RunConfig(), Rules())
 
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool)  # which may be too large for a float
+    return isinstance(value, int) and not isinstance(value, bool)  # an int may be too large for a float
 
 
 def same(one: Any, other: Any) -> bool:
-    """Compare as JSON would: lists are tuples, 1 is 1.0, and true is not 1."""
+    """Compare as JSON would: lists equal tuples, 1 equals 1.0, and true does not equal 1."""
     if _is_number(one) and _is_number(other):
         return bool(one == other)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -214,36 +216,36 @@ def _network(network: Mapping[str, Any]) -> str:
     return f"{network['name']:.60}({arguments:.80})" if arguments else f"'{network['name']:.60}'"
 
 
-def claimed(plan: Plan, leaves: Iterable[Leaving | None], score: str) -> dict[str, Any]:
-    """Return the privacy that a run may claim in which all that was approved leaves."""
-    if not privacy.sealed(plan.method):
+def claimed(plan: Plan, leaves: Iterable[AllowedAnswer | None], score: str) -> dict[str, Any]:
+    """Return the privacy claim of a run in which everything approved leaves."""
+    if not privacy.is_protected(plan.method):
         return {"epsilon": None, "delta": None, "statement": "no figure: the method adds no noise"}
-    lines: list[dict[str, Any]] = []
-    doors: list[dict[str, Any]] = []
+    lines: list[RoundLine] = []
+    setups: list[SetupLine] = []
     for each in leaves:
-        if each is None or each.question == SCORES:
+        if each is None or each.question in SCORED:
             continue
         if each.question:
-            doors += [{"part": each.question}] * each.times
+            setups += [SetupLine(round=1, part=each.question)] * each.times
             continue
         parts = (place for place in each.tensors if place not in ("weights", "buffers"))
-        told = dict.fromkeys([*(set(each.numbers) - {*COUNTS}), *(f"{privacy.PART}{part}" for part in parts)], 0.0)
-        channels = privacy.channels([Update(0, 0, 0, {}, {}, {}, told)])
-        line = {"stage": each.stage, "replies": 1, "clients_asked": [0], "channels": channels}
+        metrics = dict.fromkeys([*(set(each.numbers) - {*COUNTS}), *(f"{privacy.PART}{part}" for part in parts)], 0.0)
+        channels = privacy.channels([Update(0, 0, 0, {}, {}, {}, metrics)])
+        line = RoundLine(round=1, stage=each.stage, replies=1, clients_asked=[0], channels=channels)
         lines += [line | ({"scored_by": "clients"} if score == "sites" else {})] * each.times
-    return privacy.claim(plan, lines, doors)
+    return privacy.claim(plan, lines, setups)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
 def rendered(statement: Statement, signature: str) -> str:
-    """Return the file's text; there is one text only for a statement and its signature."""
+    """Return the only valid text of an approval's file."""
     return json.dumps({"statement": asdict(statement), "signature": signature}, indent=1, allow_nan=False) + "\n"
 
 
 def signed(statement: Statement, folder: Path) -> str:
-    """Return the file's text, signed with the key of a site's folder."""
+    """Sign a statement with a site's key; return the text of its file."""
     return rendered(statement, signing.sign(folder, PURPOSE, _text(statement)))
 
 
@@ -252,11 +254,12 @@ def _text(statement: Statement) -> str:
 
 
 def digest(text: str) -> str:
+    """Return the SHA-256 by which the log names an approval."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read(path: Path) -> tuple[Statement, str]:
-    """Return an approval and the SHA-256 of its file; one that is not as the site signed it is an error."""
+    """Return an approval and the SHA-256 of its file; refuse one that changed after it was signed."""
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text)
@@ -266,7 +269,7 @@ def read(path: Path) -> tuple[Statement, str]:
             return statement, digest(text)
     except OSError as error:
         raise UserError(
-            f"approval '{path}' cannot be read: {error.strerror}. Give this user the right to it."
+            f"approval '{path}' cannot be read: {error.strerror}. Give this user the right to read it."
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
@@ -274,14 +277,14 @@ def read(path: Path) -> tuple[Statement, str]:
 
 
 def in_force(folder: Path, approved: Mapping[str, str]) -> dict[str, Statement]:
-    """Return the approvals that the log knows, by the SHA-256 of their files; files that it does not know are none."""
+    """Return the approvals that the log knows, by the SHA-256 of their files; other files do not count."""
     found = {}
     for name, known in sorted(approved.items()):
         path = folder / FOLDER / f"{name}.json"
         try:
             statement, sha256 = read(path)
-        except UserError as mistake:  # the others hold all the same
-            log.warning("%s", mistake)
+        except UserError as error:  # the other approvals still count
+            log.warning("%s", error)
             continue
         if sha256 == known:
             found[sha256] = statement

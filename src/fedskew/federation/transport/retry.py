@@ -1,4 +1,4 @@
-"""Ask again where a SuperLink is busy: see `fedskew.flower.link`. Nodes and ServerApps do that by themselves."""
+"""Repeat a request that a busy SuperLink refused. Nodes and ServerApps do so themselves; see `superlink`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BUSY = 503
 
 
 def when_busy() -> RetryInvoker:
-    """For a client of Flower's: a minute of patience, and none with other refusals."""
+    """Return a policy for a client of Flower's: retry for a minute if the server is busy, and never otherwise."""
     return RetryInvoker(
         lambda: exponential(0.2, max_delay=3),
         httpx.HTTPStatusError,

@@ -1,1 +1,1 @@
-"""What the server does with updates: weigh, reduce, step."""
+"""What the server does with updates: weigh, reduce and step."""

@@ -1,4 +1,4 @@
-"""From weighted updates to one set of parameters."""
+"""Ways to turn weighted updates into one set of parameters."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedskew import tree
-from fedskew.errors import UserError
+from fedskew.core import tree
+from fedskew.core.errors import InvalidData
+from fedskew.core.types import Broadcast, Tree, Update
 from fedskew.parts.protocol import Reduce
-from fedskew.parts.views import Local, Run, Sums
-from fedskew.types import Broadcast, Tree, Update
+from fedskew.parts.views import Accumulator, ClientContext, LocalTraining
 
 
 @dataclass(frozen=True)
 class Mean(Reduce):
     """The weighted mean of the parameters."""
 
-    def gather(self, update: Update, sent: Broadcast, weight: float, sums: Sums) -> None:
-        del sent
+    def accumulate_weighted(self, update: Update, sent: Broadcast, weight: float, sums: Accumulator) -> None:
         sums.add("weight", weight)
         sums.add_tree("w/", update.weights, weight)
 
-    def result(self, before: Tree, sums: Sums) -> Tree:
-        del before
+    def result(self, before: Tree, sums: Accumulator) -> Tree:
         return {name: total / sums.added["weight"] for name, total in tree.pick(sums.added, "w/").items()}
 
 
 @dataclass(frozen=True)
-class Normalised(Reduce):
+class Normalized(Reduce):
     """FedNova: w - a_eff * mean(d_k), d_k = (w - w_k) / a_k and a_eff = mean(a_k), a_k the client's effective steps."""
 
-    counts_steps: ClassVar[bool] = True
+    name: ClassVar[str] = "Normalised"
+    needs_effective_steps: ClassVar[bool] = True
 
-    def finish(self, local: Local, mine: Any, run: Run) -> tuple[Tree, Tree]:
-        del mine
-        return {"a": tree.number(run.effective, run.weights)}, local.memory
+    def finish(self, ctx: ClientContext, scratch: Any, training: LocalTraining) -> tuple[Tree, Tree]:
+        return {"a": tree.number(training.effective, training.weights)}, ctx.memory
 
-    def check(self, update: Update, run: Run) -> None:
+    def check(self, update: Update, training: LocalTraining) -> None:
         a = float(update.extras[self.name]["a"])
-        if not math.isclose(a, run.effective, rel_tol=1e-6):
-            raise UserError(f"its effective steps are {a:.6g}, and {run.steps} steps are {run.effective:.6g}")
+        if not math.isclose(a, training.effective, rel_tol=1e-6):
+            raise InvalidData(
+                f"its effective steps are {a:.6g}, but {training.steps} steps make {training.effective:.6g}"
+            )
 
-    def gather(self, update: Update, sent: Broadcast, weight: float, sums: Sums) -> None:
+    def accumulate_weighted(self, update: Update, sent: Broadcast, weight: float, sums: Accumulator) -> None:
         a = float(update.extras[self.name]["a"])
         sums.add("weight", weight)
         sums.add("a", a, weight)
         sums.add_tree("d/", tree.sub(update.weights, sent.weights), -weight / a)
 
-    def result(self, before: Tree, sums: Sums) -> Tree:
+    def result(self, before: Tree, sums: Accumulator) -> Tree:
         total = sums.added["weight"]
         a_eff = sums.added["a"] / total
         return {name: before[name].double() - a_eff * d / total for name, d in tree.pick(sums.added, "d/").items()}

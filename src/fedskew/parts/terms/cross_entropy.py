@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedskew.parts.protocol import Term
-from fedskew.parts.views import Pass
+from fedskew.parts.views import ForwardPass
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,5 @@ class CrossEntropy(Term):
 
     hard: ClassVar[bool] = False
 
-    def loss(self, out: Pass, mine: Any) -> Tensor:
-        del mine
+    def loss(self, out: ForwardPass, scratch: Any) -> Tensor:
         return F.cross_entropy(out.logits, out.y if out.batch.target is None else out.batch.target)

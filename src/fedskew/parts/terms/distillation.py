@@ -1,7 +1,7 @@
-"""Distillation from the weights received; each differs in the classes it looks at.
+"""Distillation from the received weights; the terms differ in the classes they use.
 
-The teacher is the same for all, so that terms which stand side by side share one pass. `statistics` is what its batch
-norm goes by: the running averages it came with, or those of the batch (ledger D33).
+All terms have the same teacher, so several terms share one forward pass. `statistics` is what the teacher's batch norm
+uses: the running averages it came with, or those of the batch (ledger D33).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from fedskew import functional
+from fedskew.core.types import Statistics, Tree
 from fedskew.parts.protocol import Term
-from fedskew.parts.views import Local, Pass
-from fedskew.types import Statistics, Tree
+from fedskew.parts.views import ClientContext, ForwardPass
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class KD(Term):
     tau: float
     statistics: Statistics = "running"
 
-    def begin(self, local: Local) -> Tree:
-        return local.weights
+    def begin(self, ctx: ClientContext) -> Tree:
+        return ctx.weights
 
-    def loss(self, out: Pass, mine: Tree) -> Tensor:
-        return self.beta * functional.kd(out.logits, out.at(mine, self.statistics).logits, self.tau)
+    def loss(self, out: ForwardPass, scratch: Tree) -> Tensor:
+        return self.beta * functional.kd(out.logits, out.at(scratch, self.statistics).logits, self.tau)
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class NTD(Term):
     teacher: bool = True
     statistics: Statistics = "running"
 
-    def begin(self, local: Local) -> Tree:
-        return local.weights
+    def begin(self, ctx: ClientContext) -> Tree:
+        return ctx.weights
 
-    def loss(self, out: Pass, mine: Tree) -> Tensor:
-        zg = out.at(mine, self.statistics).logits if self.teacher else None
+    def loss(self, out: ForwardPass, scratch: Tree) -> Tensor:
+        zg = out.at(scratch, self.statistics).logits if self.teacher else None
         return self.beta * functional.ntd(out.logits, zg, out.y, self.tau)
 
 
@@ -61,11 +61,11 @@ class LMD(Term):
     majority: Literal["mean_all", "mean_present"] = "mean_all"
     statistics: Statistics = "running"
 
-    def begin(self, local: Local) -> tuple[Tree, Tensor]:
-        return local.weights, functional.majority_labels(local.shard.counts, self.majority)
+    def begin(self, ctx: ClientContext) -> tuple[Tree, Tensor]:
+        return ctx.weights, functional.majority_labels(ctx.shard.counts, self.majority)
 
-    def loss(self, out: Pass, mine: tuple[Tree, Tensor]) -> Tensor:
-        weights, majority = mine
+    def loss(self, out: ForwardPass, scratch: tuple[Tree, Tensor]) -> Tensor:
+        weights, majority = scratch
         zg = out.at(weights, self.statistics).logits if self.teacher else None
         return self.beta * functional.lmd(out.logits, zg, out.y, majority, self.tau)
 
@@ -80,11 +80,11 @@ class EKD(Term):
     tau: float
     statistics: Statistics = "running"
 
-    def begin(self, local: Local) -> tuple[Tree, Tensor]:
-        return local.weights, local.shard.counts
+    def begin(self, ctx: ClientContext) -> tuple[Tree, Tensor]:
+        return ctx.weights, ctx.shard.counts
 
-    def loss(self, out: Pass, mine: tuple[Tree, Tensor]) -> Tensor:
-        weights, counts = mine
+    def loss(self, out: ForwardPass, scratch: tuple[Tree, Tensor]) -> Tensor:
+        weights, counts = scratch
         return self.beta * functional.ekd(out.logits, out.at(weights, self.statistics).logits, counts, self.tau)
 
 
@@ -98,11 +98,11 @@ class DKD(Term):
     tau: float
     statistics: Statistics = "running"
 
-    def begin(self, local: Local) -> Tree:
-        return local.weights
+    def begin(self, ctx: ClientContext) -> Tree:
+        return ctx.weights
 
-    def loss(self, out: Pass, mine: Tree) -> Tensor:
-        zg = out.at(mine, self.statistics).logits
+    def loss(self, out: ForwardPass, scratch: Tree) -> Tensor:
+        zg = out.at(scratch, self.statistics).logits
         return self.gamma * functional.dkd(out.logits, zg, out.y, self.alpha, self.beta, self.tau)
 
 
@@ -115,10 +115,10 @@ class VacantDistillation(Term):
     lam: float
     statistics: Statistics = "running"
 
-    def begin(self, local: Local) -> tuple[Tree, Tensor]:
-        return local.weights, local.shard.counts
+    def begin(self, ctx: ClientContext) -> tuple[Tree, Tensor]:
+        return ctx.weights, ctx.shard.counts
 
-    def loss(self, out: Pass, mine: tuple[Tree, Tensor]) -> Tensor:
-        weights, counts = mine
+    def loss(self, out: ForwardPass, scratch: tuple[Tree, Tensor]) -> Tensor:
+        weights, counts = scratch
         zg = out.at(weights, self.statistics).logits
         return self.lam * functional.vacant_distillation(out.logits, zg, counts)

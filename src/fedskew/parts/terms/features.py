@@ -1,15 +1,15 @@
-"""Shape of the feature space."""
+"""Losses on the shape of the feature space (FedMR, FedDecorr)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from fedskew import functional
 from fedskew.parts.protocol import Term
-from fedskew.parts.views import Pass
+from fedskew.parts.views import ForwardPass
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,18 @@ class Manifold(Term):
 
     mu: float
 
-    def loss(self, out: Pass, mine: Any) -> Tensor:
-        del mine
+    def loss(self, out: ForwardPass, scratch: Any) -> Tensor:
         return self.mu * functional.manifold(out.features, out.y)
+
+
+@dataclass(frozen=True)
+class Decorrelation(Term):
+    """beta times the mean square of the correlations between the feature dimensions of the batch (FedDecorr)."""
+
+    hard: ClassVar[bool] = False
+
+    beta: float
+    form: Literal["code", "paper"]
+
+    def loss(self, out: ForwardPass, scratch: Any) -> Tensor:
+        return self.beta * functional.decorrelation(out.features, self.form)

@@ -1,4 +1,4 @@
-"""Bases that know the client's class counts, and the suppression of its logits."""
+"""Bases that use the client's class counts, and the suppression of logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedskew import functional
 from fedskew.parts.protocol import Term
-from fedskew.parts.views import Local, Pass
+from fedskew.parts.views import ClientContext, ForwardPass
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,7 @@ class SmoothedCrossEntropy(Term):
 
     mu: float
 
-    def loss(self, out: Pass, mine: Any) -> Tensor:
-        del mine
+    def loss(self, out: ForwardPass, scratch: Any) -> Tensor:
         return functional.label_smoothing(out.logits, out.y, self.mu)
 
 
@@ -29,11 +28,15 @@ class CalibratedCrossEntropy(Term):
 
     eps: float
 
-    def begin(self, local: Local) -> Tensor:
-        return local.shard.counts
+    @property
+    def prior_shift(self) -> float:
+        return 1.0
 
-    def loss(self, out: Pass, mine: Tensor) -> Tensor:
-        return functional.calibrated_cross_entropy(out.logits, out.y, mine, self.eps)
+    def begin(self, ctx: ClientContext) -> Tensor:
+        return ctx.shard.counts
+
+    def loss(self, out: ForwardPass, scratch: Tensor) -> Tensor:
+        return functional.calibrated_cross_entropy(out.logits, out.y, scratch, self.eps)
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,11 @@ class RestrictedCrossEntropy(Term):
     alpha: float
     mode: Literal["binary", "soft"] = "binary"
 
-    def begin(self, local: Local) -> Tensor:
-        return local.shard.counts
+    def begin(self, ctx: ClientContext) -> Tensor:
+        return ctx.shard.counts
 
-    def loss(self, out: Pass, mine: Tensor) -> Tensor:
-        return functional.restricted_cross_entropy(out.logits, out.y, mine, self.alpha, self.mode)
+    def loss(self, out: ForwardPass, scratch: Tensor) -> Tensor:
+        return functional.restricted_cross_entropy(out.logits, out.y, scratch, self.alpha, self.mode)
 
 
 @dataclass(frozen=True)
@@ -56,22 +59,22 @@ class MarginCrossEntropy(Term):
 
     tau: float
 
-    def begin(self, local: Local) -> Tensor:
-        return local.shard.counts
+    def begin(self, ctx: ClientContext) -> Tensor:
+        return ctx.shard.counts
 
-    def loss(self, out: Pass, mine: Tensor) -> Tensor:
-        return functional.margin_cross_entropy(out.logits, out.y, mine, self.tau)
+    def loss(self, out: ForwardPass, scratch: Tensor) -> Tensor:
+        return functional.margin_cross_entropy(out.logits, out.y, scratch, self.tau)
 
 
 @dataclass(frozen=True)
 class LogitSuppression(Term):
-    """gamma L_logit: holds down the logits of observed classes on samples of other classes (FedED, FedVLS Eq. 5)."""
+    """gamma L_logit: reduces the logits of observed classes on samples of other classes (FedED, FedVLS Eq. 5)."""
 
     gamma: float
     form: Literal["code", "paper"] = "code"
 
-    def begin(self, local: Local) -> Tensor:
-        return local.shard.counts
+    def begin(self, ctx: ClientContext) -> Tensor:
+        return ctx.shard.counts
 
-    def loss(self, out: Pass, mine: Tensor) -> Tensor:
-        return self.gamma * functional.logit_suppression(out.logits, out.y, mine, self.form)
+    def loss(self, out: ForwardPass, scratch: Tensor) -> Tensor:
+        return self.gamma * functional.logit_suppression(out.logits, out.y, scratch, self.form)

@@ -1,4 +1,4 @@
-"""Logit adjustment by a client's class prior, and the distillation that FedNoRo puts in its place on noisy ones."""
+"""Logit adjustment by a client's class prior, and FedNoRo's distillation on noisy clients."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from fedskew import functional
-from fedskew.errors import UserError
+from fedskew.core.errors import UserError
+from fedskew.core.types import Task, Tree
 from fedskew.parts.protocol import Term
-from fedskew.parts.views import Desk, Local, Pass
-from fedskew.types import Task, Tree
+from fedskew.parts.views import ClientContext, ForwardPass, ServerContext
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,16 @@ class PriorCrossEntropy(Term):
 
     tau: float = 1.0
 
-    def begin(self, local: Local) -> Tensor:
-        return local.shard.counts
+    @property
+    def prior_shift(self) -> float:
+        return self.tau
 
-    def loss(self, out: Pass, mine: Tensor) -> Tensor:
+    def begin(self, ctx: ClientContext) -> Tensor:
+        return ctx.shard.counts
+
+    def loss(self, out: ForwardPass, scratch: Tensor) -> Tensor:
         target = out.y if out.batch.target is None else out.batch.target
-        return functional.prior_cross_entropy(out.logits, target, mine, self.tau)
+        return functional.prior_cross_entropy(out.logits, target, scratch, self.tau)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class RampedDistillation(Term):
     rounds `start` and `end`; without an end, 0.43 of the way from the start to the run's last round.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"noisy"})
+    requires: ClassVar[frozenset[str]] = frozenset({"noisy"})
 
     a: float
     T: float
@@ -50,28 +54,32 @@ class RampedDistillation(Term):
     tau: float = 1.0
 
     @property
-    def paced(self) -> bool:  # type: ignore[override]
+    def depends_on_total_rounds(self) -> bool:  # type: ignore[override]
         return self.end is None
 
+    @property
+    def prior_shift(self) -> float:
+        return self.tau
+
     def ramp(self, t: int, task: Task) -> float:
-        """lam(t)."""
+        """Return lam(t)."""
         end = self.start + round(0.43 * (task.rounds - self.start)) if self.end is None else self.end
         u = min(max((t - self.start) / (end - self.start), 0.0), 1.0) if end > self.start else float(t >= end)
         return self.a * math.exp(-5 * (1 - u) ** 2)
 
-    def send(self, desk: Desk, client: int) -> Tree:
-        noisy = desk.facts["noisy"][client]
-        return {"lam": noisy.new_tensor(self.ramp(desk.round.counted, desk.task), dtype=torch.float32) * (noisy > 0)}
+    def send(self, ctx: ServerContext, client: int) -> Tree:
+        noisy = ctx.facts["noisy"][client]
+        return {"lam": noisy.new_tensor(self.ramp(ctx.round.counted, ctx.task), dtype=torch.float32) * (noisy > 0)}
 
-    def begin(self, local: Local) -> tuple[Tensor, Tree, float]:
-        sent = local.extras["lam"]
+    def begin(self, ctx: ClientContext) -> tuple[Tensor, Tree, float]:
+        sent = ctx.extras["lam"]
         lam, most = float(sent), float(sent.new_tensor(self.a))  # rounded as it was sent
         if not 0 <= lam <= most:
-            raise UserError(f"lam is {lam:g}, and must be from 0 to {self.a:g}. The server must send the ramp's value.")
-        return local.shard.counts, local.weights, lam
+            raise UserError(f"lam is {lam:g}. Send the ramp's value, from 0 to {self.a:g}.")
+        return ctx.shard.counts, ctx.weights, lam
 
-    def loss(self, out: Pass, mine: Any) -> Tensor:
-        counts, teacher, lam = mine
+    def loss(self, out: ForwardPass, scratch: Any) -> Tensor:
+        counts, teacher, lam = scratch
         fit = functional.prior_cross_entropy(out.logits, out.y, counts, self.tau)
         if lam == 0:
             return fit

@@ -1,4 +1,4 @@
-"""A pull towards the weights received."""
+"""A pull towards the received weights (FedProx)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedskew import functional
+from fedskew.core.types import Tree
 from fedskew.parts.protocol import Term
-from fedskew.parts.views import Local, Pass
-from fedskew.types import Tree
+from fedskew.parts.views import ClientContext, ForwardPass
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,13 @@ class Proximal(Term):
     def pull(self) -> float:
         return self.mu
 
-    def begin(self, local: Local) -> Tree:
-        return local.trainable
+    def begin(self, ctx: ClientContext) -> Tree:
+        return ctx.trainable
 
-    def loss(self, out: Pass, mine: Tree) -> Tensor:
-        return self.mu * functional.proximal(out.weights, mine)
+    def loss(self, out: ForwardPass, scratch: Tree) -> Tensor:
+        return self.mu * functional.proximal(out.weights, scratch)
+
+
+@dataclass(frozen=True)
+class PersonalPull(Proximal):
+    """The same for a client's second copy: lam/2 * ||v_k - w||^2 (Ditto)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from fedskew.names import printable
+from fedskew.core.client_names import printable
 
 _LETTER = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 #: words in right-to-left letters, up to the next comma or other sign: in a list each name keeps its place

@@ -10,9 +10,9 @@ const SHAPES = [
   (x, y) => `M${x} ${y - 4.6}l4.2 4.6l-4.2 4.6l-4.2 -4.6Z`,
   (x, y) => `M${x} ${y + 4.2}l4 -7h-8Z`,
 ];
-// 4 dashes and 5 shapes have no common divisor: 20 methods in a row differ without colour.
+// 4 dashes and 5 shapes have no common divisor: 20 methods in a row differ without color.
 const style = (group) => ({
-  colour: `var(--c${group % 7})`,
+  color: `var(--c${group % 7})`,
   dash: DASHES[group % DASHES.length],
   shape: SHAPES[group % SHAPES.length],
 });
@@ -76,10 +76,10 @@ function curve(group) {
     at.get(round).push(value);
   }
   return [...at].sort((a, b) => a[0] - b[0]).map(([round, values]) => {
-    const told = { round, seeds: values.length, of: runs.length, lost: values.filter((value) => value === null).length };
-    if (told.lost) return { ...told, mean: null };
+    const shared = { round, seeds: values.length, of: runs.length, lost: values.filter((value) => value === null).length };
+    if (shared.lost) return { ...shared, mean: null };
     const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-    return { ...told, mean, low: Math.min(...values), high: Math.max(...values) };
+    return { ...shared, mean, low: Math.min(...values), high: Math.max(...values) };
   });
 }
 
@@ -148,7 +148,7 @@ function draw() {
 }
 
 function drawn({ name, group, points: all }, x, y) {
-  const { colour, dash, shape } = style(group);
+  const { color, dash, shape } = style(group);
   const place = (round, value) => `${x(round).toFixed(1)} ${y(value).toFixed(1)}`;
   const pieces = [[]];
   for (const point of all) if (drawable(point.mean)) pieces.at(-1).push(point); else pieces.push([]);
@@ -158,8 +158,8 @@ function drawn({ name, group, points: all }, x, y) {
   const shapes = whole.filter((_, index) => whole.length < 25 || index % every === group % every)
     .map((point) => shape(+x(point.round).toFixed(1), +y(point.mean).toFixed(1))).join("");
   const band = whole.some((point) => point.seeds > 1)
-    ? `<path class="band" fill="${colour}" d="${joined((piece) => [...piece.map((p) => place(p.round, p.high)), ...piece.map((p) => place(p.round, p.low)).reverse()]).join("Z")}Z"/>` : "";
-  return `${band}<path class="line" data-group="${group}" stroke="${colour}" stroke-dasharray="${dash}" d="${line}"><title>${escaped(name)}</title></path><path fill="${colour}" d="${shapes}"/>`;
+    ? `<path class="band" fill="${color}" d="${joined((piece) => [...piece.map((p) => place(p.round, p.high)), ...piece.map((p) => place(p.round, p.low)).reverse()]).join("Z")}Z"/>` : "";
+  return `${band}<path class="line" data-group="${group}" stroke="${color}" stroke-dasharray="${dash}" d="${line}"><title>${escaped(name)}</title></path><path fill="${color}" d="${shapes}"/>`;
 }
 
 function says({ mean, seeds, of, lost }) {
@@ -190,8 +190,8 @@ function read(round) {
 }
 
 function sample(group) {
-  const { colour, dash, shape } = style(group);
-  return `<svg width="30" height="12" viewBox="0 0 30 12" aria-hidden="true"><path d="M1 6H29" stroke="${colour}" stroke-width="2" stroke-dasharray="${dash}"/><path fill="${colour}" d="${shape(15, 6)}"/></svg>`;
+  const { color, dash, shape } = style(group);
+  return `<svg width="30" height="12" viewBox="0 0 30 12" aria-hidden="true"><path d="M1 6H29" stroke="${color}" stroke-width="2" stroke-dasharray="${dash}"/><path fill="${color}" d="${shape(15, 6)}"/></svg>`;
 }
 
 /* Read the value so many rounds further on. */
@@ -267,7 +267,7 @@ function listen() {
     if (to - from >= Math.min(1, (scene.to - scene.from) / 4)) { view.zoom = [Math.floor(from), Math.ceil(to)]; draw(); }
     else unbrush();
   });
-  addEventListener("pointercancel", () => { start = null; unbrush(); });  // a finger that went on to scroll the page
+  addEventListener("pointercancel", () => { start = null; unbrush(); });  // the finger scrolls the page instead
   // A finger leaves whenever it is lifted; what it has shown is still to be read.
   svg.addEventListener("pointerleave", (event) => { if (start === null && event.pointerType !== "touch") read(null); });
   svg.addEventListener("dblclick", () => { view.zoom = null; draw(); });
@@ -280,10 +280,10 @@ function listen() {
   new ResizeObserver(draw).observe(svg.parentElement);
 }
 
-// ---- news of runs that are going ------------------------------------------------------------------------------------
+// ---- news of running runs ------------------------------------------------------------------------------------------
 
-/* Show who is going, and say it aloud when that has changed, but not at every round. */
-function tell(html) {
+/* Show the states of runs, and announce them to screen readers when they change, not at every round. */
+function announce(html) {
   const panel = document.querySelector("#state > .panel");
   const states = () => [...panel.querySelectorAll("li")].map((each) => each.className).join();
   const before = states();
@@ -295,7 +295,7 @@ function take(news) {
   data.cursor = news.cursor;
   news.rows.forEach(({ from, rows }, index) => data.runs[index].rows = data.runs[index].rows.slice(0, from).concat(rows));
   const { state, ...others } = news.panels;
-  if (state) tell(state);
+  if (state) announce(state);
   for (const [name, html] of Object.entries(others)) {
     const panel = document.querySelector(`#${name} > .panel`);
     const open = [...panel.querySelectorAll("details")].map((each) => each.open);
@@ -314,7 +314,7 @@ async function follow(address) {
       if (news.reload) return location.reload();
       take(news);
     } catch {
-      tell('<ul class="states"><li class="lost"><b>lost</b> fedskew watch does not answer; what is shown may be old</li></ul>');
+      announce('<ul class="states"><li class="lost"><b>lost</b> fedskew watch does not answer; what is shown may be old</li></ul>');
       data.cursor = data.cursor.replace(/"state":\d+/, '"state":0');
       await new Promise((wake) => setTimeout(wake, 2000));
     }

@@ -1,24 +1,20 @@
-"""Pictures that stand inside a page and take its colours: dots as SVG, large tables as images with one pixel a cell.
-
-Names and a scale stand beside each of them, and the numbers in a table that can be unfolded.
-"""
+"""Pictures that stand inside a page and take its colors: dots as SVG, heat maps as images with one pixel a cell."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from math import log1p
 
-import numpy as np
+from fedskew.core.client_names import printable
+from fedskew.report.blocks import Block, Fold, Picture, Table
+from fedskew.report.html.escaped import plain
+from fedskew.report.plots.style import FEW_CLIENTS, fits_dots, two_digits
 
-from fedskew.names import printable
-from fedskew.report.escaped import name as isolated
-from fedskew.report.escaped import plain, sentence
-from fedskew.report.pictures import _rounded
-
-FEW_CLIENTS, FEW_CLASSES = 40, 30
-#: A table has all its counts up to so many, else a line for each of so many clients.
+#: a table has all its counts up to so many, otherwise a line for each of so many clients
 MOST_CELLS, MOST_LINES = 4000, 100
+SHOWN = "Samples of each client and class"
 #: blue, of which a cell has as much as its count says; it stands on light and dark grounds
 BLUE = (47, 129, 199)
 FAINTEST = 0.2
@@ -28,31 +24,29 @@ LETTERS = 18
 Counts = Sequence[Sequence[int]]
 
 
-def partition(counts: Counts, labels: Sequence[str], called: Sequence[str] = ()) -> str:
-    """Who holds what: dots while they can be told apart, else a heat map; `called` are the names of clients."""
-    clients, classes = len(counts), len(counts[0])
-    names, sites = _named(labels, classes), _named(called, clients)
-    if clients <= FEW_CLIENTS and classes <= FEW_CLASSES:
+def partition(counts: Counts, labels: Sequence[str], clients: Sequence[str] = ()) -> list[Block]:
+    """Show the samples of each client and class: as dots while they fit, otherwise as a heat map; and in numbers."""
+    names, sites = _named(labels, len(counts[0])), _named(clients, len(counts))
+    if fits_dots(counts):
         picture = dots(counts, names, sites)
     else:
-        said = f"{clients:,} clients across, {classes:,} classes down; the more samples, the stronger"
-        # a client is a pixel wide at least, or some would not be seen
-        size = max(clients, min(780, max(360, 9 * clients))), min(640, max(140, 14 * classes))
-        picture = _grid(np.asarray(counts).T, names, sites, ("class", "client"), "samples", said, size)
-    return _scrolled("wide", picture) + _numbers(counts, names, sites)
+        label = f"{len(sites):,} clients across, {len(names):,} classes down; the more samples, the darker"
+        # a client is at least one pixel wide, or some would not be seen
+        size = max(len(sites), min(780, max(360, 9 * len(sites)))), min(640, max(140, 14 * len(names)))
+        picture = heat_map(list(zip(*counts, strict=True)), names, sites, ("class", "client"), "samples", label, size)
+    return [Picture(picture, SHOWN), Fold("The same in numbers", [numbers(counts, names, sites)])]
 
 
 def confusion(table: Counts, labels: Sequence[str]) -> str:
-    """What was taken for what, of more classes than a table of numbers has room for."""
+    """Draw a confusion matrix of more classes than a table of numbers has room for."""
     names, side = _named(labels, len(table)), min(640, max(360, 7 * len(table)))
-    said = "Confusion: true classes down, what they were taken for across; the more often, the stronger"
-    return _grid(np.asarray(table), names, names, ("true class", "taken for"), "times", said, (side, side))
+    label = "Confusion matrix: true classes down, predicted classes across; the more often, the darker"
+    return heat_map(table, names, names, ("true class", "predicted"), "times", label, (side, side))
 
 
-def dots(counts: Counts, labels: Sequence[str], called: Sequence[str] = ()) -> str:
-    """One dot for each client and class; its area is the number of samples."""
+def dots(counts: Counts, names: Sequence[str], sites: Sequence[str]) -> str:
+    """Draw one dot for each client and class; its area is the number of samples."""
     clients, classes = len(counts), len(counts[0])
-    names, sites = _named(labels, classes), _named(called, clients)
     longest = max(map(len, sites))
     upright = longest > len(str(FEW_CLIENTS))  # names of sites do not fit side by side
     left, below = 14 + _wide(max(map(len, names))), 20 + (_wide(longest) if upright else 14)
@@ -79,24 +73,24 @@ def dots(counts: Counts, labels: Sequence[str], called: Sequence[str] = ()) -> s
     middle, bottom = left + CELL * clients / 2, CELL * classes + below - 3
     marks.append(f'<text x="{middle:g}" y="{bottom}" text-anchor="middle">client</text>')
     marks.append(f'<text x="{right + 12}" y="14">samples</text>')
-    for place, n in enumerate(dict.fromkeys(_rounded(share * most) for share in (1.0, 0.25, 0.05)), 1):
+    for place, n in enumerate(dict.fromkeys(two_digits(share * most) for share in (1.0, 0.25, 0.05)), 1):
         y = CELL * (place + 0.5)
         marks.append(f'<circle class="key" cx="{right + 22}" cy="{y:g}" r="{_radius(n / most):.1f}"/>')
         marks.append(f'<text x="{right + 38}" y="{y + 4:g}">{n:,}</text>')
-    return _svg(right + 90, height, "Samples of each client and class", marks)
+    return _svg(right + 90, height, SHOWN, marks)
 
 
-def _grid(
-    table: np.ndarray,
+def heat_map(
+    table: Counts,
     down: Sequence[str],
     across: Sequence[str],
     ways: tuple[str, str],
     what: str,
-    said: str,
+    label: str,
     size: tuple[int, int],
 ) -> str:
-    """A heat map with names beside it, of many every so many, and the scale of its colours below."""
-    (rows, columns), (wide, high) = table.shape, size
+    """Draw a heat map with names beside it, of many every so many, and the scale of its colors below."""
+    rows, columns, (wide, high) = len(table), len(table[0]), size
     left, top = 32 + _wide(max(map(len, down))), 4
     longest = max(map(len, across))
     upright = longest > len(f"{len(across)}")
@@ -117,63 +111,51 @@ def _grid(
     marks.append(
         f'<text transform="translate(11 {top + high / 2:g}) rotate(-90)" text-anchor="middle">{ways[0]}</text>'
     )
-    most = max(int(table.max(initial=0)), 1)
+    most = max(1, *map(max, table))
     marks.append(f'<text x="{left}" y="{below + 36}">{what}</text>')
     for place, n in enumerate(sorted({most, *(10**power for power in range(7) if 10**power <= most)})):
-        x, strength = left + 56 + 76 * place, float(_strength(np.array(n), most))
+        x, strength = left + 56 + 76 * place, _strength(n, most)
         swatch = f'width="14" height="14" fill="rgb{BLUE}" fill-opacity="{strength:.2f}"'
         marks.append(f'<rect x="{x}" y="{below + 25}" {swatch}/><text x="{x + 19}" y="{below + 36}">{n:,}</text>')
-    return _svg(max(left + wide + 8, left + 56 + 76 * 8), below + 44, said, marks)
+    return _svg(max(left + wide + 8, left + 56 + 76 * 8), below + 44, label, marks)
 
 
-def _numbers(counts: Counts, names: Sequence[str], sites: Sequence[str]) -> str:
-    """The counts for those who cannot hover, folded away; of very many, what each client has most of."""
+def numbers(counts: Counts, names: Sequence[str], sites: Sequence[str]) -> Table:
+    """Return the counts as a table; for very many, the largest classes of the first clients."""
     if len(counts) * len(names) <= MOST_CELLS:
-        heading, rows = ["client", *names], [[site, *map(_count, row)] for site, row in zip(sites, counts, strict=True)]
-        note = ""
-    else:
-        heading = ["client", "samples", "classes", "most of"]
-        rows = list(_summaries(counts[:MOST_LINES], names, sites))
-        left_out = len(counts) - len(rows)
-        note = f"{left_out:,} more clients are left out; " if left_out > 0 else ""
-        note = f'<p class="soft">{note}<code>fedskew partition --json</code> prints every count.</p>'
-    head = "".join(f'<th scope="col">{isolated(name)}</th>' for name in heading)
-    body = "".join(
-        f'<tr><th scope="row">{isolated(row[0])}</th>{"".join(f"<td>{sentence(cell)}</td>" for cell in row[1:])}</tr>'
-        for row in rows
-    )
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<details><summary>The same in numbers</summary>{_scrolled('wide tall', table)}{note}</details>"
-
-
-def _scrolled(kind: str, inside: str) -> str:
-    """What may be wider than a page, and can be moved with the keyboard too."""
-    return (
-        f'<div class="{kind}" tabindex="0" role="region" aria-label="Samples of each client and class">{inside}</div>'
+        cells = [[site, *(f"{n:,}" if n else "·" for n in row)] for site, row in zip(sites, counts, strict=True)]
+        return Table(["client", *names], cells, kind="tall")
+    left_out = max(0, len(counts) - MOST_LINES)
+    note = f"{left_out:,} more clients are left out; " if left_out else ""
+    return Table(
+        ["client", "samples", "classes", "largest classes"],
+        [_summary(site, row, names) for site, row in zip(sites[:MOST_LINES], counts, strict=False)],
+        f"{note}'fedskew partition --json' prints every count.",
+        kind="tall",
     )
 
 
-def _summaries(counts: Counts, names: Sequence[str], sites: Sequence[str]) -> Iterator[list[str]]:
-    for site, row in zip(sites, counts, strict=False):
-        first = sorted((c for c, n in enumerate(row) if n), key=lambda c: -row[c])[:3]
-        told = ", ".join(f"{names[c]} ({row[c]:,})" for c in first)
-        yield [site, f"{sum(row):,}", f"{sum(n > 0 for n in row):,}", told or "nothing"]
+def _summary(site: str, row: Sequence[int], names: Sequence[str]) -> list[str]:
+    largest = sorted((c for c, n in enumerate(row) if n), key=lambda c: -row[c])[:3]
+    words = ", ".join(f"{names[c]} ({row[c]:,})" for c in largest)
+    return [site, f"{sum(row):,}", f"{sum(n > 0 for n in row):,}", words or "nothing"]
 
 
-def heat(table: Counts | np.ndarray) -> str:
-    """A table of counts as an image: the more, the bluer, on a logarithmic scale; nothing where there is nothing."""
+def heat(table: Counts) -> str:
+    """Return counts as an image, one pixel a cell, on a logarithmic scale; zero is transparent."""
     from PIL import Image
 
-    counts = np.asarray(table, dtype=np.float64)
-    image = Image.fromarray(np.round(255 * _strength(counts, counts.max(initial=1))).astype(np.uint8))
+    most = max(1, *map(max, table))
+    image = Image.new("P", (len(table[0]), len(table)))
+    image.putdata([round(255 * _strength(n, most)) for row in table for n in row])
     image.putpalette(BLUE * 256)  # 256 times the same, each as opaque as its number
     drawn = io.BytesIO()
     image.save(drawn, "PNG", transparency=bytes(range(256)))
     return "data:image/png;base64," + base64.b64encode(drawn.getvalue()).decode()
 
 
-def _strength(counts: np.ndarray, most: float) -> np.ndarray:
-    return np.where(counts > 0, FAINTEST + (1 - FAINTEST) * np.log1p(counts) / np.log1p(most), 0)
+def _strength(count: int, most: int) -> float:
+    return FAINTEST + (1 - FAINTEST) * log1p(count) / log1p(most) if count else 0.0
 
 
 def _radius(share: float) -> float:
@@ -181,17 +163,13 @@ def _radius(share: float) -> float:
 
 
 def _every(count: int, room: int, least: int) -> int:
-    """Of so many names every so many, so that they do not stand on each other."""
+    """Return the step at which names do not overlap."""
     wanted = count * least / room
     return next(s for power in range(9) for s in (10**power, 2 * 10**power, 5 * 10**power) if s >= wanted)
 
 
 def _named(names: Sequence[str], count: int) -> Sequence[str]:
     return list(map(printable, names)) if len(names) == count else [str(number) for number in range(count)]
-
-
-def _count(count: int) -> str:
-    return f"{count:,}" if count else "·"
 
 
 def _turned(x: float, y: float, text: str) -> str:
@@ -203,8 +181,8 @@ def _wide(letters: int) -> int:
     return round(6.2 * min(LETTERS, letters))
 
 
-def _svg(width: float, height: float, said: str, marks: Sequence[str]) -> str:
+def _svg(width: float, height: float, label: str, marks: Sequence[str]) -> str:
     return (
-        f'<svg class="dots" role="img" aria-label="{plain(said)}" '
+        f'<svg class="dots" role="img" aria-label="{plain(label)}" '
         f'viewBox="0 0 {width:g} {height:g}" style="width:{width:g}px">{"".join(marks)}</svg>'
     )

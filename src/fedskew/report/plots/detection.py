@@ -1,4 +1,4 @@
-"""The picture of a detection: who stands out, in which classes, by how much."""
+"""The picture of a detection: which sites stand out, in which classes, by how much."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedskew.detection.chance import moderated
-from fedskew.detection.groups import logs
-from fedskew.report.detection import Detection, Finding
-from fedskew.report.pictures import FAINT, INK, _clean, _figure
+from fedskew.report.detection import Detection, relative_losses, used_losses
+from fedskew.report.plots import style
+from fedskew.report.plots.style import FAINT, INK
+from fedskew.report.tables import probability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: status -> colour and marker, so that colour is not alone in telling
+#: status -> color and marker, because color alone is not enough
 LOOKS = {
     "noisy": ("#D55E00", "D"),
     "shift": ("#CC79A7", "^"),
@@ -24,17 +24,17 @@ LOOKS = {
     "clean": ("#0072B2", "o"),
     "unknown": ("#999999", "x"),
 }
-#: Of more clients the most suspicious are drawn.
+#: of more clients, the most suspicious are drawn
 MOST_ROWS = 60
 
 
 def picture(found: Detection, title: str) -> Figure:
-    """Loss by site and class, each site's level with its standard error, and what is said of it; the highest first."""
-    ratio, error = heights(found)
+    """Draw losses by site and class, each site's level with its standard error, and its estimates; highest first."""
+    ratio, error = relative_losses(found.shown)
     order = np.argsort(-np.nan_to_num(ratio, nan=-np.inf), kind="stable")[:MOST_ROWS]
     rows, classes = len(order), len(found.labels)
     wide = min(9.0, max(3.0, 0.42 * classes))
-    figure = _figure(1.0 + wide + 2.9 + 3.1, 1.7 + 0.27 * rows)
+    figure = style.figure(1.0 + wide + 2.9 + 3.1, 1.7 + 0.27 * rows)
     figure.suptitle(fill(title, int(9 * (wide + 7))), x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
     heat, levels, words = figure.subplots(1, 3, width_ratios=(wide, 2.9, 2.9), sharey=True)
     _draw_heat(figure, heat, found, order)
@@ -44,38 +44,16 @@ def picture(found: Detection, title: str) -> Figure:
     return figure
 
 
-def used_losses(found: Detection) -> np.ndarray:
-    """The losses [K, C] that the judgement rests on; nan where there are none, or too few samples."""
-    mean = np.full(found.shown.cells.mean.shape, np.nan)
-    for client in found.shown.clients:
-        for cell in client["classes"]:
-            mean[client["client"], cell["class"]] = cell["mean"]
-    return mean
-
-
-def heights(found: Detection) -> tuple[np.ndarray, np.ndarray]:
-    """How many times as high as those of the clean clients a client's losses are, and the error of its logarithm."""
-    cells, reference = found.shown.cells, found.shown.judgement.reference
-    mean = used_losses(found)
-    log, error = logs(mean, moderated(mean, cells.se, cells.count), reference.offset)
-    away = log - reference.effect
-    known = np.isfinite(away)
-    held = known.sum(axis=1)
-    level = np.where(known, away, 0.0).sum(axis=1) / np.where(held > 0, held, np.nan)
-    spread = np.sqrt((np.where(known, error, 0.0) ** 2).sum(axis=1)) / np.where(held > 0, held, np.nan)
-    return np.exp(level - reference.groups.clean), spread
-
-
 def _draw_heat(figure: Figure, axes: Axes, found: Detection, order: np.ndarray) -> None:
     from matplotlib.patches import Rectangle
 
-    mean = used_losses(found)
-    held = np.isfinite(mean).any(axis=0)
+    mean = used_losses(found.shown)
+    counted = np.isfinite(mean).any(axis=0)
     scaled = np.full_like(mean, np.nan)
-    low, high = np.nanmin(mean[:, held], axis=0), np.nanmax(mean[:, held], axis=0)
-    scaled[:, held] = (mean[:, held] - low) / np.where(high > low, high - low, 1.0)
+    low, high = np.nanmin(mean[:, counted], axis=0), np.nanmax(mean[:, counted], axis=0)
+    scaled[:, counted] = (mean[:, counted] - low) / np.where(high > low, high - low, 1.0)
     shown = scaled[order]
-    image = axes.imshow(np.ma.masked_invalid(shown), aspect="auto", cmap="Blues", vmin=0, vmax=1.15)
+    image = style.heat_map(figure, axes, np.ma.masked_invalid(shown), spines=False, vmin=0, vmax=1.15)
     for row, column in np.argwhere(np.isnan(shown)):
         spot = (column - 0.5, row - 0.5)
         axes.add_patch(Rectangle(spot, 1, 1, facecolor="#F4F4F4", edgecolor="#BBBBBB", hatch="////", linewidth=0))
@@ -84,19 +62,14 @@ def _draw_heat(figure: Figure, axes: Axes, found: Detection, order: np.ndarray) 
             axes.plot((-0.5, -0.5), (row - 0.45, row + 0.45), color=LOOKS["noisy"][0], linewidth=6, clip_on=False)
     axes.hlines(np.arange(1, len(order)) - 0.5, -0.5, mean.shape[1] - 0.5, color="white", linewidth=1.5)
     axes.set_xlim(-0.5, mean.shape[1] - 0.5)
-    every = 1 + (len(found.labels) - 1) // 25
-    size = 9 if len(found.labels) <= 20 else 7
-    turned = 90 if max(map(len, found.labels)) > 3 else 0
-    axes.set_xticks(range(0, len(found.labels), every), found.labels[::every], fontsize=size, rotation=turned)
+    upright = 90 if max(map(len, found.labels)) > 3 else 0
+    style.name_classes(axes, "x", len(found.labels), found.labels, most=25, rotation=upright)
     axes.set_yticks(range(len(order)), [f"site {found.shown.sites[client]}" for client in order], fontsize=9)
     for tick, client in zip(axes.get_yticklabels(), order.tolist(), strict=True):
         if client in found.shown.noisy:
             tick.set(fontweight="bold", color=LOOKS["noisy"][0])
     axes.set_title("loss by class (hatched: no or too few samples)", fontsize=9, color=INK)
-    axes.tick_params(length=0)
     axes.tick_params("y", pad=7)
-    for side in axes.spines.values():
-        side.set_visible(False)
     bar = figure.colorbar(image, ax=axes, orientation="horizontal", shrink=0.6, aspect=30, pad=0.02)
     bar.ax.set_xlim(0, 1)
     bar.set_ticks((0, 1), labels=("lowest site", "highest site"))
@@ -106,14 +79,14 @@ def _draw_heat(figure: Figure, axes: Axes, found: Detection, order: np.ndarray) 
 
 def _draw_levels(axes: Axes, found: Detection, order: np.ndarray, ratio: np.ndarray, error: np.ndarray) -> None:
     axes.axvline(1.0, color=FAINT, linewidth=1.2, zorder=0)
-    error = np.minimum(error, 5.0)  # longer bars, of more than a hundred times, would leave no room for the others
+    error = np.minimum(error, 5.0)  # longer bars would leave no room for the others
     status = np.array(found.shown.status)[order]
-    for name, (colour, marker) in LOOKS.items():
+    for name, (color, marker) in LOOKS.items():
         rows = np.flatnonzero((status == name) & np.isfinite(ratio))
         if len(rows):
             middle = ratio[rows]
             ends = np.stack([middle - middle * np.exp(-error[rows]), middle * np.exp(error[rows]) - middle])
-            axes.errorbar(middle, rows, xerr=ends, fmt=marker, color=colour, markersize=5.5, elinewidth=1.2, label=name)
+            axes.errorbar(middle, rows, xerr=ends, fmt=marker, color=color, markersize=5.5, elinewidth=1.2, label=name)
     axes.set_xscale("log")
     known = np.isfinite(ratio)
     least = min((0.7, *(ratio * np.exp(-error))[known] / 1.1))
@@ -124,7 +97,7 @@ def _draw_levels(axes: Axes, found: Detection, order: np.ndarray, ratio: np.ndar
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks], minor=False)
     axes.set_xticks([], minor=True)
     axes.set_title("loss against clean sites", fontsize=9, color=INK)
-    _clean(axes)
+    style.clean(axes)
     axes.spines["left"].set_visible(False)
     axes.tick_params(labelleft=False)
     if axes.containers:
@@ -132,37 +105,22 @@ def _draw_levels(axes: Axes, found: Detection, order: np.ndarray, ratio: np.ndar
             frameon=False, fontsize=8.5, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=2.2,
             handletextpad=0.3, columnspacing=1.0,
         )  # fmt: skip
-        legend.set_in_layout(False)  # the heat map's bar has made room already
+        legend.set_in_layout(False)  # the heat map's bar already makes room
 
 
 def _draw_words(axes: Axes, found: Detection, order: np.ndarray) -> None:
-    evidence = found.shown.evidence
     columns: dict[str, list[str]] = {
-        "chance that\nlabels are wrong": [said(found.shown, client) for client in order.tolist()]
+        "chance that\nlabels are wrong": [found.shown.likelihood(client) for client in order.tolist()]
     }
-    if np.isfinite(evidence.rate).any():
-        columns["labels wrong\n(estimated)"] = [percent(evidence.rate[client]) for client in order]
+    if np.isfinite(found.shown.shares.low).any():
+        columns["labels wrong\n(estimated)"] = [found.shown.share(client) for client in order.tolist()]
     if found.rates is not None:
-        columns["labels wrong\n(truth)"] = [percent(found.rates[client]) for client in order]
+        columns["labels wrong\n(truth)"] = [probability(found.rates[client]) for client in order]
     for number, (heading, texts) in enumerate(columns.items()):
         place = (number + 0.5) / 3
         drawn: dict[str, Any] = {"ha": "center", "fontsize": 8.5, "transform": axes.get_yaxis_transform()}
         axes.text(place, 1.01, heading, ha="center", va="bottom", fontsize=8.5, color=INK, transform=axes.transAxes)
         for row, (client, text) in enumerate(zip(order.tolist(), texts, strict=True)):
-            colour = LOOKS[found.shown.status[client]][0] if number == 0 else INK
-            axes.text(place, row, text, va="center", color=colour, **drawn)
+            color = LOOKS[found.shown.status[client]][0] if number == 0 else INK
+            axes.text(place, row, text, va="center", color=color, **drawn)
     axes.axis("off")
-
-
-def said(shown: Finding, client: int) -> str:
-    """How likely a client's labels are wrong; where shift explains its losses, they say nothing of its labels."""
-    return "shift" if shown.mere[client] else percent(shown.judgement.probability[client])
-
-
-def percent(share: float) -> str:
-    """A share of which neither nothing nor everything is claimed unless it is so."""
-    if np.isnan(share):
-        return "–"
-    if 0 < share < 0.01 or 0.99 < share < 1:
-        return "< 1 %" if share < 0.5 else "> 99 %"
-    return f"{100 * share:.0f} %"

@@ -1,4 +1,4 @@
-"""Contact sheets: a few samples of each class, and how many there are."""
+"""Sample grids: a few samples of each class, and how many there are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedskew.report.pictures import COLOURS, FAINT, INK, _figure
+from fedskew.report.plots import style
+from fedskew.report.plots.style import COLORS, FAINT, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,7 @@ LETTERS, LINES = 130, 6
 
 
 @dataclass(frozen=True)
-class Row:
+class GridRow:
     """A class: its name, its number of samples, and some of them: images uint8 [H, W] or [H, W, 3], or words."""
 
     label: str
@@ -29,12 +30,12 @@ class Row:
 
 
 def samples_per_class(classes: int) -> int:
-    """So many that the sheet stays a sheet."""
+    """Return how many samples of each class a grid has room for."""
     return 12 if classes <= 12 else 8 if classes <= 25 else 5
 
 
-def sheet(title: str, rows: Sequence[Row]) -> Figure:
-    """Draw the classes below each other, in several columns when there are many."""
+def sheet(title: str, rows: Sequence[GridRow]) -> Figure:
+    """Draw the classes below each other, in several columns if there are many."""
     if all(isinstance(sample, str) for row in rows for sample in row.samples):
         return _words(title, rows)
     columns = -(-len(rows) // (25 if len(rows) <= 100 else 40))
@@ -45,7 +46,7 @@ def sheet(title: str, rows: Sequence[Row]) -> Figure:
     wide = high * min(2.0, max(0.5, first.shape[1] / first.shape[0]))
     left, middle, right = 0.25 + 0.068 * max(len(_short(row.label)) for row in rows), tiles * wide, 1.3
     size = columns * (left + middle + right), 0.45 + deep * high
-    figure = _figure(*size)
+    figure = style.figure(*size)
     figure.set_layout_engine("none")
     figure.text(0.1 / size[0], 1 - 0.22 / size[1], title, va="center", color=INK, fontsize=11)
     for column in range(columns):
@@ -62,11 +63,11 @@ def sheet(title: str, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _words(title: str, rows: Sequence[Row]) -> Figure:
+def _words(title: str, rows: Sequence[GridRow]) -> Figure:
     rows = [replace(row, samples=row.samples[:LINES]) for row in rows]
     lines = [max(1, len(row.samples)) + 0.6 for row in rows]
     tops = np.cumsum([0.0, *lines])
-    figure = _figure(11.0, 0.6 + 0.2 * tops[-1])
+    figure = style.figure(11.0, 0.6 + 0.2 * tops[-1])
     figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11)
     words, bars = figure.subplots(1, 2, width_ratios=(9.0, 1.4))
     for row, top in zip(rows, tops, strict=False):
@@ -90,16 +91,16 @@ def _plain(left: Axes, right: Axes, bottom: float) -> None:
         axes.spines[:].set_visible(False)
 
 
-def _bars(axes: Axes, middles: Sequence[float], rows: Sequence[Row], most: int) -> None:
+def _bars(axes: Axes, middles: Sequence[float], rows: Sequence[GridRow], most: int) -> None:
     counts = [row.count for row in rows]
-    bars = axes.barh(middles, counts, 0.3, color=COLOURS[0], alpha=0.85)
+    bars = axes.barh(middles, counts, 0.3, color=COLORS[0], alpha=0.85)
     axes.bar_label(bars, [f"{count:,}" for count in counts], padding=3, fontsize=8, color=INK)
     axes.set_xlim(0, 1.7 * max(most, 1))  # the number stands behind the longest bar
     axes.set_yticks(())
 
 
-def _mosaic(rows: Sequence[Row], deep: int, tiles: int, like: tuple[int, ...]) -> np.ndarray:
-    """All images in one, with white seams; tiles have the size of the first image, or LARGEST_TILE."""
+def _mosaic(rows: Sequence[GridRow], deep: int, tiles: int, like: tuple[int, ...]) -> np.ndarray:
+    """Join all images, with white seams; tiles have the size of the first image, or LARGEST_TILE."""
     from PIL import Image
 
     shrunk = min(1.0, LARGEST_TILE / max(like))

@@ -1,0 +1,1 @@
+"""Nouns, arithmetic, randomness, errors, and the one writer of files."""

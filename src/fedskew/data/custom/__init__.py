@@ -1,0 +1,1 @@
+"""Users' own data: folders, tables, arrays, and PyTorch data sets."""

@@ -1,0 +1,1 @@
+"""Label noise: which clients are noisy, and how their labels change. Pure numpy."""

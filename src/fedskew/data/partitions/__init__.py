@@ -1,0 +1,1 @@
+"""Rules that split samples among clients. Pure numpy."""

@@ -1,0 +1,1 @@
+"""Run the coordinator's side of a federation."""

@@ -1,0 +1,1 @@
+"""Make and check a federation's keys, certificates and signatures."""

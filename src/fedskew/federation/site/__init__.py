@@ -1,0 +1,1 @@
+"""Run a site's side of a federation."""

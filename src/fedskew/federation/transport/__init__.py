@@ -1,0 +1,1 @@
+"""Carry a federation's messages with Flower."""

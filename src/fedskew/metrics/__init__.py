@@ -1,0 +1,1 @@
+"""Scores of predictions with intervals, in numpy and scikit-learn; no torch."""

@@ -1,0 +1,1 @@
+"""What leaves for others: tables and references for papers, and cards of models."""

@@ -1,0 +1,1 @@
+"""What clients and the server do in a run, for every engine and for federations."""

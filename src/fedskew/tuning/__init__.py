@@ -1,0 +1,1 @@
+"""Sweeps: what is tried, and which of it is chosen."""

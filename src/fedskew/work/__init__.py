@@ -1,1 +1,0 @@
-"""What a client and the server do, written once."""

@@ -157,15 +157,9 @@ class Child:
         if not _ended(self._process.pid or 0, deadline):
             code = None
         self._process.join()
-        started = self.scratch / "started"
-        return Ended(
-            self._process.pid or 0,
-            code,
-            self._read("out"),
-            self._read("err"),
-            float(started.read_text()) if started.exists() else ended,
-            ended,
-        )
+        # empty: killed between the file's creation and its text
+        started = float(self._read("started") or ended)
+        return Ended(self._process.pid or 0, code, self._read("out"), self._read("err"), started, ended)
 
     def _read(self, name: str) -> str:
         path = self.scratch / name

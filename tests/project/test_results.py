@@ -451,6 +451,21 @@ def test_remarks_belong_to_something_and_hold_no_measured_number() -> None:
         assert f"\n## {name}, " in page and not re.search(r"\d\.\d", text), name
 
 
+def test_commits_that_pages_name_are_in_the_history_or_said_not_to_be() -> None:
+    def git(*words: str) -> str:
+        return subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True).stdout
+
+    if git("rev-parse", "--is-shallow-repository").strip() != "false":
+        pytest.skip("no history to look in")
+    said = (ROOT / "docs" / "how-to" / "reproduce.md").read_text(encoding="utf-8").partition("not have (")[2]
+    missing = set(re.findall(r"\b[0-9a-f]{7}\b", said.partition(")")[0]))
+    named = set()
+    for page in (ROOT / "docs").rglob("*.md"):
+        named |= set(re.findall(r"`([0-9a-f]{7})`", page.read_text(encoding="utf-8")))
+    history = {commit[:7] for commit in git("rev-list", "--all").split()}
+    assert named - history == missing
+
+
 def test_pictures_are_small() -> None:
     for path in (ROOT / "docs" / "results" / "pictures").iterdir():
         assert path.stat().st_size <= LARGEST_PICTURE, path

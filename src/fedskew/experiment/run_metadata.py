@@ -146,6 +146,7 @@ def versions() -> dict[str, str | None]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = None
+    found["torch"] = str(torch.__version__)  # has the build, such as +cu130, which the package may not name
     found["commit"] = _commit()
     return found
 

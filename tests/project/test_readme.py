@@ -58,6 +58,27 @@ def test_the_readme_counts_the_methods_of_today() -> None:
     assert f"| fedskew {fedskew.__version__} |" in README
 
 
+def test_the_readme_names_the_versions_that_are_tested_and_measured() -> None:
+    """Flower of constraints.txt, and pfl-research of the benchmark beside it."""
+    pinned = (ROOT / "constraints.txt").read_text() + (ROOT / "benchmarks/peers/requirements.txt").read_text()
+    for name, package in (("Flower", "flwr"), ("pfl-research", "pfl")):
+        (version,) = re.findall(rf"^{package}==(\S+)$", pinned, re.M)
+        assert f"| {name} {version} |" in README
+
+
+def test_the_readme_counts_the_methods_for_wrong_labels() -> None:
+    """Those whose card says so; fedcorr-la is for what fedcorr is for."""
+    uses = {entry.id: entry.card.use_when for entry in index.known()}
+    wrong = {name for name, use in uses.items() if "wrong" in use or use.startswith("as fedcorr")}
+    assert f"| simulated noise, {len(wrong)} methods, detection, review |" in README
+
+
+def test_the_readme_has_the_trials_of_the_page() -> None:
+    page = (ROOT / "docs/explanation/torture.md").read_text()
+    (trials,) = re.findall(r"^(\d+) trials, 0 lost, 0 traceback, 0 hang, 0 unnamed\.$", page, re.M)
+    assert f"[{int(trials):,} trials](docs/explanation/torture.md)" in README
+
+
 def test_the_citation_is_of_this_version() -> None:
     assert f"version: {fedskew.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 

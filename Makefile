@@ -70,7 +70,7 @@ docs: $(INSTALLED)
 
 docs-site: $(INSTALLED)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "Open build/site/index.html."
 
 results: $(INSTALLED)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +87,32 @@ def test_what_make_lint_checks_is_checked_before_a_commit() -> None:
 def test_tests_run_on_every_python_that_is_promised() -> None:
     tests = load(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["tests"]
     assert tests["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+
+
+@pytest.mark.parametrize(
+    ("linked", "code"),
+    [("there.md#part", 0), ("nowhere.md", 1), ("there.md#nowhere", 1)],
+    ids=["good", "page", "anchor"],
+)
+def test_a_broken_link_or_anchor_fails_the_site(tmp_path: Path, linked: str, code: int) -> None:
+    """The command of the Makefile with the checks of mkdocs.yml, on two pages; --quiet would undo --strict."""
+    pytest.importorskip("mkdocs", reason="mkdocs is an extra: make docs-site")
+    (words,) = re.findall(r"\$\(BIN\)/python (-m mkdocs build .*)", (ROOT / "Makefile").read_text())
+    site = load(ROOT / "mkdocs.yml")
+    (tmp_path / "mkdocs.yml").write_text(
+        yaml.safe_dump({name: site[name] for name in ("site_name", "strict", "validation")})
+    )
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n[x]({linked})\n")
+    (tmp_path / "docs" / "there.md").write_text("# There\n\n## Part\n")
+    done = subprocess.run([sys.executable, *shlex.split(words)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+
+
+def test_only_the_folders_at_the_root_are_not_spelled() -> None:
+    """docs/results is read by people; results/ has records."""
+    excluded = tomllib.loads((ROOT / "typos.toml").read_text())["files"]["extend-exclude"]
+    assert not [pattern for pattern in excluded if pattern.endswith("/") and not pattern.startswith("/")]
 
 
 def test_issue_forms_have_what_a_form_needs() -> None:

@@ -128,7 +128,7 @@ class Federation:
             nonlocal printed
             lines = read()
             for line in lines[printed:]:
-                tell(f"  round {printed} of {rounds - 1}: {line['seconds']:.2f} s, {line['replies']} replies")
+                log(f"  round {printed} of {rounds - 1}: {line['seconds']:.2f} s, {line['replies']} replies")
                 printed += 1
                 if line["replies"] != nodes:
                     raise RuntimeError(f"round {printed - 1} had {line['replies']} replies, and {nodes} are needed")
@@ -274,16 +274,16 @@ def measure(nodes: int, weights: str, rounds: int, turns: int, sides: Sequence[s
         cell.measured[side] = {"started": started, "commit": commit, "load": os.getloadavg()}
     for turn in range(turns):
         for side in sides if turn % 2 == 0 else sides[::-1]:
-            tell(f"{nodes} nodes, {weights} weights, turn {turn + 1} of {turns}: {side} ...")
+            log(f"{nodes} nodes, {weights} weights, turn {turn + 1} of {turns}: {side} ...")
             if side == "plain":
                 cell.plain += plain(nodes, config)
             else:
                 cell.fedskew += [taken - cell.local for taken in fedskew(nodes, config)]
-    tell(row(asdict(cell)))
+    log(row(asdict(cell)))
     return cell
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
 
 

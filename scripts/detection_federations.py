@@ -21,7 +21,7 @@ import torch
 from fedskew import api
 from fedskew.core import seeds
 from fedskew.data import sources
-from fedskew.detection.dossier import cells_from_json
+from fedskew.detection.history import cells_from_json
 from fedskew.experiment import run as experiment
 
 CLIENTS, SAMPLES = 20, 10_000

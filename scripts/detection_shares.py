@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from fedskew.detection.cells import Cells
-from fedskew.detection.dossier import cells_from_json
+from fedskew.detection.history import cells_from_json
 from fedskew.detection.judge import DEFAULTS, judge, learned
 from fedskew.detection.wrong_share import LEARNED_ENOUGH, WrongShares, features, wrong_shares
 from fedskew.reproduce import archive

@@ -78,7 +78,7 @@ def declared() -> dict[str, list[str]]:
     return dict(sorted(found.items()))
 
 
-def brought() -> list[str]:
+def other_packages() -> list[str]:
     """Return the other packages of constraints.txt."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return sorted(set(names(line for line in lines if line and not line.startswith("#"))) - declared().keys())
@@ -107,7 +107,7 @@ def license_of(name: str) -> str:
 
 def page() -> str:
     direct = [f"| {name} | {license_of(name)} | {', '.join(why)} |" for name, why in declared().items()]
-    others = [f"| {name} | {license_of(name)} |" for name in brought()]
+    others = [f"| {name} | {license_of(name)} |" for name in other_packages()]
     return "\n".join(
         [
             INTRODUCTION,

@@ -41,7 +41,7 @@ from fedskew.reproduce.comparison_table import Number
 from fedskew.reproduce.measure import CellRuns, MeasuredCell
 from fedskew.reproduce.presets import Cell, presets
 from fedskew.reproduce.run_cache import CELLS, RunCache
-from fedskew.reproduce.schema import STILL
+from fedskew.reproduce.schema import STATIC
 
 #: A record is read once, though several tables and pictures show it.
 read = remembered(reader.read)
@@ -78,7 +78,7 @@ def measured_table(entry: Section, numbers: Sequence[Number]) -> str:
     """Return printed numbers only for runs of the paper's own protocol."""
     if entry.scale != "paper":
         numbers = [replace(number, printed=None, printed_std=None, note="") for number in numbers]
-    return tables.markdown(*comparison_table.cells(comparison_table.Sheet(entry.preset.id, list(numbers))))
+    return tables.markdown(*comparison_table.cells(comparison_table.ComparisonTable(entry.preset.id, list(numbers))))
 
 
 def protocol(entry: Section) -> str:
@@ -217,7 +217,7 @@ class Page:
 
     def section(self, entry: Section) -> str:
         shows, parts = entry.preset.shows, [f"## {entry.preset.id}, {entry.scale}"]
-        if shows in STILL:
+        if shows in STATIC:
             parts += [counts_sentence(entry)] if shows == "counts" else self.partitions(entry)
         elif shows in SCORES or shows in DRAWN:
             parts += self.of_rows(entry, rows_of(entry, self.cache))

@@ -156,7 +156,7 @@ def test_the_corrected_command_finds_its_folder_free_and_an_older_run_is_kept() 
 
 
 def test_a_module_handed_over_in_python_is_named_by_its_class_and_its_own_error_is_the_cause() -> None:
-    class Mine(nn.Module):
+    class Own(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.head = nn.Linear(32, 10)
@@ -164,8 +164,8 @@ def test_a_module_handed_over_in_python_is_named_by_its_class_and_its_own_error_
         def forward(self, x: Tensor) -> Tensor:
             return self.head(x.flatten(1))
 
-    with pytest.raises(UserError, match=r"network 'Mine' does not work on samples of shape \[1, 8, 8\]") as raised:
-        fedskew.run(model=Mine(), rounds=1, clients=2, engine="inline")
+    with pytest.raises(UserError, match=r"network 'Own' does not work on samples of shape \[1, 8, 8\]") as raised:
+        fedskew.run(model=Own(), rounds=1, clients=2, engine="inline")
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 

@@ -51,7 +51,7 @@ def table(path: str | Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_work_list_names_the_samples_of_the_table() -> None:
+def test_the_review_names_the_samples_of_the_table() -> None:
     text = succeed("review", "run", "--client", "west", "--out", "west.csv")
     assert "samples of client west" in text
     found, lines = table("west.csv"), Path("my.csv").read_text().splitlines()
@@ -99,7 +99,7 @@ def test_corrections_by_what_names_a_sample(by: tuple[str, ...]) -> None:
     assert (at + 2, after[at]["path"], after[at]["label"]) == (int(first["line"]), first["path"], other)
 
 
-def test_a_work_list_whose_columns_were_sorted_apart_is_refused() -> None:
+def test_a_review_whose_columns_were_sorted_apart_is_refused() -> None:
     succeed("review", "run", "--client", "north", "--out", "north.csv", "--top", "2")
     one, two = table("north.csv")
     Path("apart.csv").write_text(f"path,line,corrected\n{one['path']},{two['line']},dog\n")
@@ -176,8 +176,10 @@ def test_the_report_calls_clients_by_their_sites() -> None:
     api.run("fedavg", data="my.csv", rounds=1, local_epochs=1, engine="inline", evaluate_clients=True, out="scored")
     succeed("report", "scored", "--out", "scored.html")
     page = Path("scored.html").read_text()
-    hurt, shares = (page[page.index(heading) :] for heading in ("Results by client</h2>", "Partition of the data</h2>"))
-    assert all(f'<th scope="row">{site}</th>' in hurt for site in SITES)
+    clients, shares = (
+        page[page.index(heading) :] for heading in ("Results by client</h2>", "Partition of the data</h2>")
+    )
+    assert all(f'<th scope="row">{site}</th>' in clients for site in SITES)
     assert "<title>client west, class cat: 8 samples</title>" in shares and ">west</text>" in shares
 
 
@@ -188,7 +190,9 @@ def test_detect_calls_clients_by_their_sites(tmp_path: Path) -> None:
     header["config"]["partition"]["name"] = "natural"
     header["data"]["sites"] = [f"clinic-{letter}" for letter in "abcdefghij"]
     del header["crc32"]
-    (folder / reader.NAME).write_text("\n".join([atomic_io.seal(json.dumps(header)).decode(), *lines[1:]]) + "\n")
+    (folder / reader.NAME).write_text(
+        "\n".join([atomic_io.with_checksum(json.dumps(header)).decode(), *lines[1:]]) + "\n"
+    )
     text = succeed("detect", folder, "--details")
     assert text.startswith("2 of 10 sites probably have wrong labels: clinic-c, clinic-f.\n")
     for expected in (

@@ -173,7 +173,7 @@ class Page:
         self.read("0")
         return [
             json.dumps(each["params"])
-            for each in self._mine()
+            for each in self._own_events()
             if each["method"] == "Runtime.exceptionThrown"
             or (each["method"] == "Runtime.consoleAPICalled" and each["params"]["type"] in ("error", "warning"))
             or (each["method"] == "Log.entryAdded" and each["params"]["entry"]["level"] in ("error", "warning"))
@@ -183,9 +183,9 @@ class Page:
     def requests(self) -> list[str]:
         """Every address that was asked for."""
         self.read("0")
-        return [e["params"]["request"]["url"] for e in self._mine() if e["method"] == "Network.requestWillBeSent"]
+        return [e["params"]["request"]["url"] for e in self._own_events() if e["method"] == "Network.requestWillBeSent"]
 
-    def _mine(self) -> list[dict[str, Any]]:
+    def _own_events(self) -> list[dict[str, Any]]:
         return [each for each in self._browser.events if each.get("sessionId") == self._session]
 
 

@@ -58,7 +58,7 @@ def begin(nursery: subprocess.Popen[str], *arguments: str | Path | int) -> int:
 def test_a_run_is_followed_through_kill_and_resume(
     browser: Browser, nursery: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "HOLD", 2.0)
+    monkeypatch.setattr(live, "LONG_POLL_SECONDS", 2.0)
     folder = tmp_path / "run"
     # of a tenth of a second or more, so that what is left after the kill takes longer than a few looks of the page
     rounds = ("--engine", "inline", "--clients", 4, "--clients-per-round", 2, "--local-epochs", 10, "--rounds", ROUNDS)

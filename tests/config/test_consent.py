@@ -146,7 +146,7 @@ def test_verifying_needs_consent(received: Path) -> None:
     succeed("verify", received, "--allow-code")
 
 
-def test_a_work_list_needs_consent(received: Path) -> None:
+def test_a_label_review_needs_consent(received: Path) -> None:
     words = ["review", received, "--client", "0", "--out", "list.csv"]
     refused(complaint(*words))
     succeed(*words, "--allow-code")

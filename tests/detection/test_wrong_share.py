@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.detection.dossier import cells_from_json
+from fedskew.detection.history import cells_from_json
 from fedskew.detection.judge import judge, learned
 from fedskew.detection.wrong_share import LEARNED_ENOUGH, wrong_shares
 from fedskew.reproduce import archive

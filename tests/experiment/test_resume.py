@@ -271,13 +271,13 @@ def test_a_record_with_a_damaged_line_is_not_continued(tmp_path: Path) -> None:
 def test_a_record_with_a_gap_is_not_continued(tmp_path: Path) -> None:
     half(tmp_path / "run", at=3)
     header, first, _, third, *_ = lines(tmp_path / "run")
-    padding = atomic_io.seal(json.dumps({"kind": "remark", "text": "x"})) + b"\n"
+    padding = atomic_io.with_checksum(json.dumps({"kind": "remark", "text": "x"})) + b"\n"
     content = header + first + third
     (tmp_path / "run" / reader.NAME).write_bytes(content)
     manifest = tmp_path / "run" / "checkpoint" / MANIFEST
-    body = atomic_io.unseal(manifest.read_bytes())
+    body = atomic_io.without_checksum(manifest.read_bytes())
     assert body is not None
-    manifest.write_bytes(atomic_io.seal(json.dumps(json.loads(body) | {"record_bytes": len(content)})))
+    manifest.write_bytes(atomic_io.with_checksum(json.dumps(json.loads(body) | {"record_bytes": len(content)})))
     with pytest.raises(UserError, match="has rounds 1, 3 of 3"):
         resumed(tmp_path / "run")
     (tmp_path / "run" / reader.NAME).write_bytes(content + padding)
@@ -288,10 +288,10 @@ def test_a_record_with_a_gap_is_not_continued(tmp_path: Path) -> None:
 def test_a_refused_resume_cuts_nothing_off(tmp_path: Path) -> None:
     half(tmp_path / "run")
     manifest = tmp_path / "run" / "checkpoint" / MANIFEST
-    body = atomic_io.unseal(manifest.read_bytes())
+    body = atomic_io.without_checksum(manifest.read_bytes())
     assert body is not None
     for record_bytes in (100, 10**6, 0):
-        manifest.write_bytes(atomic_io.seal(json.dumps(json.loads(body) | {"record_bytes": record_bytes})))
+        manifest.write_bytes(atomic_io.with_checksum(json.dumps(json.loads(body) | {"record_bytes": record_bytes})))
         before = files(tmp_path / "run")
         with pytest.raises(UserError, match="cannot be continued"):
             resumed(tmp_path / "run")
@@ -418,8 +418,8 @@ def test_extensions_leave_no_unnamed_file_behind(tmp_path: Path) -> None:
 def test_a_checkpoint_of_an_earlier_version_is_not_called_damaged(tmp_path: Path) -> None:
     half(tmp_path / "run")
     for path in checkpoint.manifests(tmp_path / "run" / "checkpoint"):
-        body = atomic_io.unseal(path.read_bytes()) or b""
-        path.write_bytes(atomic_io.seal(body.replace(b'"client_states"', b'"keeps"').decode()))
+        body = atomic_io.without_checksum(path.read_bytes()) or b""
+        path.write_bytes(atomic_io.with_checksum(body.replace(b'"client_states"', b'"keeps"').decode()))
     with pytest.raises(UserError, match=r"is of an earlier version of fedskew\. Finish the run with that version"):
         resumed(tmp_path / "run")
 
@@ -430,8 +430,8 @@ def test_a_run_of_an_earlier_version_is_refused_in_one_sentence(
     half(tmp_path / "run")
     path = tmp_path / "run" / reader.NAME
     first, *rest = path.read_bytes().splitlines(keepends=True)
-    header = atomic_io.unseal(first.rstrip()) or b""
-    older = atomic_io.seal(header.replace(b'"schema":3', b'"schema":2').decode()) + b"\n"
+    header = atomic_io.without_checksum(first.rstrip()) or b""
+    older = atomic_io.with_checksum(header.replace(b'"schema":3', b'"schema":2').decode()) + b"\n"
     path.write_bytes(b"".join([older, *rest]))
     for command in ("resume", "verify", "report"):
         with pytest.raises(SystemExit, match="2"):

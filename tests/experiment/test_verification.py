@@ -89,7 +89,7 @@ def test_a_changed_number_is_named(tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     line = json.loads(lines[2])
     del line["crc32"]
-    lines[2] = atomic_io.seal(json.dumps(line | {"test_loss": 0.125}, separators=(",", ":"))) + b"\n"
+    lines[2] = atomic_io.with_checksum(json.dumps(line | {"test_loss": 0.125}, separators=(",", ":"))) + b"\n"
     path.write_bytes(b"".join(lines))
     found = fedskew.verify(folder)
     assert found.difference is not None
@@ -115,11 +115,11 @@ def test_a_run_that_was_made_longer_is_confirmed(tmp_path: Path) -> None:
     assert fedskew.verify(folder).difference is None
 
 
-def resealed(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def with_new_header(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     lines = path.read_bytes().splitlines()
     line = json.loads(lines[0])
     line.pop("crc32")
-    lines[0] = atomic_io.seal(json.dumps(change(line), separators=(",", ":")))
+    lines[0] = atomic_io.with_checksum(json.dumps(change(line), separators=(",", ":")))
     path.write_bytes(b"\n".join(lines) + (b"\n" if path.name == reader.NAME else b""))
 
 
@@ -133,17 +133,17 @@ def test_what_was_left_out_or_added_is_named(tmp_path: Path) -> None:
             path.write_bytes(content)
         return str(found)
 
-    resealed(
+    with_new_header(
         folder / "checkpoint" / "manifest.json",
         lambda m: m | {"client_states": {c: f for c, f in m["client_states"].items() if c != "0"}},
     )
     assert "round 4: client 0 has a memory in only one" in difference()
-    resealed(folder / reader.NAME, lambda header: header | {"card": "another"})
+    with_new_header(folder / reader.NAME, lambda header: header | {"card": "another"})
     assert difference().startswith("header: 'card' is another in the record")
     (folder / "weights.safetensors").unlink()
     assert difference() == "weights.safetensors is missing"
     *lines, end = (folder / reader.NAME).read_bytes().splitlines(keepends=True)
-    setup_line = atomic_io.seal(json.dumps({"kind": "setup", "round": 4, "part": "Detect"})) + b"\n"
+    setup_line = atomic_io.with_checksum(json.dumps({"kind": "setup", "round": 4, "part": "Detect"})) + b"\n"
     (folder / reader.NAME).write_bytes(b"".join([*lines, setup_line, end]))
     assert "is 4 in the record, and missing when computed again" in difference()
 

@@ -17,7 +17,7 @@ import pytest
 from fedskew.core.errors import UserError
 from fedskew.federation import processes
 
-KEEPER = """
+SUPERVISOR = """
 import sys
 from pathlib import Path
 from fedskew.federation import processes
@@ -40,7 +40,7 @@ def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
 
 def kept(folder: Path) -> subprocess.Popen[bytes]:
     """A supervisor with a shell that has a child, both up when this returns."""
-    supervisor = subprocess.Popen([sys.executable, "-c", KEEPER, str(folder)])
+    supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(folder)])
     wait_for(lambda: processes.is_up(folder) and len(processes.running(folder).get("sleeper", [])) == 2)
     return supervisor
 

@@ -97,7 +97,7 @@ def test_the_adjusted_variant_is_fedcorr_with_fedla() -> None:
     assert registry.build("fedcorr-la").stages == registry.build("fedcorr+la").stages
 
 
-#: so easily convinced that labels change although the network has hardly learnt anything
+#: so easily convinced that labels change although the network has hardly learned anything
 SMALL = "fedcorr(warmup=2, finetune=1, confidence=0.1)"
 
 

@@ -39,13 +39,13 @@ def test_bodies_start_differently() -> None:
 
 
 def test_a_users_network_can_be_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "body_of_mine.py").write_text(
+    (tmp_path / "own_body.py").write_text(
         "from torch import nn\n"
         "def make(classes, width):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Linear(width, classes), nn.LogSoftmax(1))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    net = concat(body={"name": "body_of_mine:make", "args": {"width": 7}}, k=2)
+    net = concat(body={"name": "own_body:make", "args": {"width": 7}}, k=2)
     assert list(net.state_dict()) == [
         *("body.0.1.weight", "body.0.1.bias", "body.1.1.weight", "body.1.1.bias"),
         *("head.weight", "head.bias"),

@@ -263,7 +263,7 @@ def test_a_module_that_does_not_use_its_head_as_one_is_refused() -> None:
 
 # --- a user's own functions
 
-MINE = """
+NETWORKS = """
 import math
 
 from torch import nn
@@ -292,9 +292,9 @@ def no_module():
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "networks_of_mine.py").write_text(MINE)
+    (tmp_path / "own_networks.py").write_text(NETWORKS)
     monkeypatch.syspath_prepend(tmp_path)
-    return "networks_of_mine"
+    return "own_networks"
 
 
 @pytest.mark.parametrize(

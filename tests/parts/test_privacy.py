@@ -53,8 +53,8 @@ def test_parameters_and_statistics_are_clipped_as_one_vector() -> None:
 def test_what_is_shorter_than_the_clip_stays_bit_for_bit() -> None:
     # 1 + (1e-12 - 1) is not 1e-12 in float64: the change must not be put on the beginning
     scratch = update([1e-12, 2.1], 3.3, mean=0.7, var=1e-9)
-    for seal in (GaussianMechanism(6.0, 0.0, 1e-5), GaussianMechanism(None, 0.0, 1e-5)):
-        assert tree.equal(floats(seal.protect(scratch, client_context())), floats(scratch))
+    for mechanism in (GaussianMechanism(6.0, 0.0, 1e-5), GaussianMechanism(None, 0.0, 1e-5)):
+        assert tree.equal(floats(mechanism.protect(scratch, client_context())), floats(scratch))
 
 
 @pytest.mark.parametrize("sigma", [0.0, 1.0])
@@ -110,13 +110,15 @@ CLIPPED = GaussianMechanism(1.0, 0.0, 1e-5)
 
 
 def test_the_same_secret_hides_the_same_change_alike_and_nothing_else() -> None:
-    seal, scratch = GaussianMechanism(1.0, 1.0, 1e-5), update([3.0, 2.0])
+    mechanism, scratch = GaussianMechanism(1.0, 1.0, 1e-5), update([3.0, 2.0])
 
     def noise(secret: bytes, changed: Update, received: Tree = RECEIVED) -> Tree:
         clipped = CLIPPED.protect(changed, client_context(secret, received))
-        return tree.sub(seal.protect(changed, client_context(secret, received)).weights, clipped.weights)
+        return tree.sub(mechanism.protect(changed, client_context(secret, received)).weights, clipped.weights)
 
-    assert tree.equal(seal.protect(scratch, client_context()).weights, seal.protect(scratch, client_context()).weights)
+    assert tree.equal(
+        mechanism.protect(scratch, client_context()).weights, mechanism.protect(scratch, client_context()).weights
+    )
     first = noise(b"mine", scratch)["a"]
     assert not torch.isclose(first, noise(b"yours", scratch)["a"]).all()
     # a server that asks the same turn again with other weights cannot subtract one answer from the other
@@ -131,10 +133,10 @@ def test_the_same_secret_hides_the_same_change_alike_and_nothing_else() -> None:
 
 
 def test_the_seed_of_the_run_is_no_secret() -> None:
-    seal, scratch = GaussianMechanism(1.0, 1.0, 1e-5), update([3.0, 2.0])
+    mechanism, scratch = GaussianMechanism(1.0, 1.0, 1e-5), update([3.0, 2.0])
     guessed, known = (replace(client_context(secret), purpose=(0, "GaussianSeal", 0, 0)) for secret in (b"", b"mine"))
     assert not torch.isclose(
-        seal.protect(scratch, guessed).weights["a"], seal.protect(scratch, known).weights["a"]
+        mechanism.protect(scratch, guessed).weights["a"], mechanism.protect(scratch, known).weights["a"]
     ).all()
 
 

@@ -171,7 +171,9 @@ def test_renamed_keywords_are_refused_under_their_old_name() -> None:
 
 
 def test_a_record_of_an_older_schema_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "record.jsonl").write_bytes(atomic_io.seal(json.dumps({"kind": "header", "schema": 2})) + b"\n")
+    (tmp_path / "record.jsonl").write_bytes(
+        atomic_io.with_checksum(json.dumps({"kind": "header", "schema": 2})) + b"\n"
+    )
     with pytest.raises(fedskew.UserError, match="has schema 2, but this version of fedskew reads schema 3"):
         fedskew.load(tmp_path)
 
@@ -186,7 +188,7 @@ def test_a_checkpoint_with_other_fields_is_refused(tmp_path: Path) -> None:
         "seconds": 1.0,
     }
     path = tmp_path / checkpoint.MANIFEST
-    path.write_bytes(atomic_io.seal(json.dumps(manifest)))
+    path.write_bytes(atomic_io.with_checksum(json.dumps(manifest)))
     with pytest.raises(fedskew.UserError, match="is damaged"):
         checkpoint.read(path)
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from fedskew.config.schema import RunConfig
-from fedskew.detection.dossier import cells_from_json
+from fedskew.detection.history import cells_from_json
 from fedskew.detection.mixture import Vote
 from fedskew.detection.quality import Indicator, averaged, fits
 from fedskew.reproduce import archive

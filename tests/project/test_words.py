@@ -16,7 +16,7 @@ FILES = sorted(path for place in PLACES for path in (ROOT / place).rglob("*.py")
 MODULES = {
     *("face", "evidence", "leaving", "worklist", "space", "names", "sections", "record_lines", "hurt", "contact"),
     *("shortfalls", "numbers", "cells", "one", "still", "sheet", "again", "pace", "post", "office", "whereabouts"),
-    *("glance", "catalogue", "entries", "optimisers", "optimiser", "work"),
+    *("glance", "catalogue", "entries", "optimisers", "optimiser", "work", "dossier"),
 }
 #: identifiers that were replaced: classes, functions, arguments, attributes, variables
 IDENTIFIERS = {
@@ -26,6 +26,7 @@ IDENTIFIERS = {
     *("gaps", "sift", "lift", "settle", "settled", "furnish", "theirs", "begun", "_begun", "_go", "held"),
     *("_class_room", "shelf", "pupil", "heard", "unheard", "office", "whereabouts", "glance", "worklist", "mended"),
     *("door", "doors", "opened", "seed_name", "optimiser", "per_round", "score_clients", "Local", "Site"),
+    *("Sheet", "STILL", "seal", "unseal", "is_sealed", "inspector", "MINE", "KEEPER"),
 }
 #: (beginning of the path, names): what classes and functions there must not define; elsewhere the names have a meaning
 DEFINITIONS = {
@@ -37,7 +38,19 @@ DEFINITIONS = {
     "src/fedskew/config/keywords.py": {"batch", "epochs"},
 }
 #: words that are part of a longer identifier, in any place of it
-PIECES = {"desk", "told", "heard", "furnish", "pupil", "whereabouts", "worklist", "mended", "optimiser", "normalise"}
+PIECES = {
+    "desk",
+    "told",
+    "heard",
+    "furnish",
+    "pupil",
+    "whereabouts",
+    "worklist",
+    "mended",
+    "dossier",
+    "optimiser",
+    "normalise",
+}
 #: strings that were replaced: kinds of record lines, keys of the configuration, flags
 STRINGS = {
     *("door", "doors", "local.batch", "evaluate.batch", "per_round", "evaluate.score_clients", "keeps"),

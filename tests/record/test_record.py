@@ -130,7 +130,7 @@ def test_a_file_that_is_no_record_reads_as_nothing(tmp_path: Path) -> None:
 
 def test_unknown_kinds_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / reader.NAME
-    weather = atomic_io.seal('{"kind":"weather","sunny":true}') + b"\n"
+    weather = atomic_io.with_checksum('{"kind":"weather","sunny":true}') + b"\n"
     path.write_bytes(encode(HeaderLine()) + weather + encode(RoundLine(round=1)))
     run = reader.read(tmp_path)
     assert len(run.rounds) == 1 and run.note is None

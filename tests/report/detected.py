@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedskew.detection.cells import Cells
-from fedskew.detection.dossier import Dossier
+from fedskew.detection.history import DetectionHistory
 from fedskew.detection.judge import JudgeOptions
 from fedskew.record import reader
 from fedskew.record.schema import HeaderLine, RoundLine, SetupLine
@@ -28,10 +28,10 @@ def cells(noisy: list[int], clients: int = 10, gap: float = 2.0, count: int = 50
 def setup_line(reported: Cells, round: int = 4, age: list[int] | None = None, **said: Any) -> dict[str, Any]:
     """A door as the record has it; `said` replaces what the verdict says, or adds to it."""
     clients = len(reported.mean)
-    dossier = Dossier.empty(clients, len(LABELS)).with_answers(
+    history = DetectionHistory.empty(clients, len(LABELS)).with_answers(
         {k: {"mean": reported.mean[k], "se": reported.se[k], "count": reported.count[k]} for k in range(clients)}
     )
-    dossier, found = dossier.judged(JudgeOptions(), seed=round - 1)
+    history, found = history.judged(JudgeOptions(), seed=round - 1)
     evidence = {
         "distance": [0.0] * clients,
         "contradicted": [0.5 if flag else 0.0 for flag in found.noisy],
@@ -40,7 +40,7 @@ def setup_line(reported: Cells, round: int = 4, age: list[int] | None = None, **
         "confusions": [[[0, 2, 0.25]] if flag else [] for flag in found.noisy],
     }
     verdict = {
-        "cells": dossier.as_json()["cells"],
+        "cells": history.as_json()["cells"],
         "age": age or [0] * clients,
         "scalars": {
             str(k): {"loss": float(np.nanmean(row)), "confidence": float(np.exp(-np.nanmean(row))), "lid": 1.0 + k % 2}

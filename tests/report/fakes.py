@@ -59,7 +59,7 @@ def header(method: str, seed: int, alpha: float = 0.5, rounds: int = 3) -> dict[
 def append(folder: Path, text: str) -> None:
     """Add one line to the record of a folder."""
     with (folder / reader.NAME).open("ab") as file:
-        file.write(atomic_io.seal(text) + b"\n")
+        file.write(atomic_io.with_checksum(text) + b"\n")
 
 
 def write(

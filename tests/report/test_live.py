@@ -52,7 +52,7 @@ def ask(server: live.PageServer, path: str, host: str | None = None) -> tuple[in
 
 def round_line(number: int) -> str:
     text = f'{{"kind":"round","round":{number + 1},"accuracy":0.75,"up":10,"down":20,"seconds":0.5}}'
-    return atomic_io.seal(text).decode() + "\n"
+    return atomic_io.with_checksum(text).decode() + "\n"
 
 
 ROUND = round_line(2)
@@ -187,7 +187,7 @@ def test_a_question_waits_until_there_is_news(server: live.PageServer, folder: P
 
 
 def test_without_news_an_empty_answer_comes(server: live.PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "HOLD", 0.0)
+    monkeypatch.setattr(live, "LONG_POLL_SECONDS", 0.0)
     cursor = server.watched.look().cursor
     assert json.loads(ask(server, f"/{server.token}/news?cursor={quote(cursor)}")[1]) == {
         "cursor": cursor,

@@ -68,7 +68,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 def write(folder: Path, lines: list[dict[str, Any]]) -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / reader.NAME).write_bytes(b"".join(atomic_io.seal(json.dumps(line)) + b"\n" for line in lines))
+    (folder / reader.NAME).write_bytes(b"".join(atomic_io.with_checksum(json.dumps(line)) + b"\n" for line in lines))
     return folder
 
 

@@ -229,14 +229,18 @@ def test_a_mean_of_some_seeds_says_of_how_many() -> None:
     """A speed-up of 5 in one of three seeds, the others of which never got there."""
     line = MeasuredCell("fedlmd", "cifar10-lda-0.05", {"best": [50.0, 50.0, 50.0], "speedup": [None, 5.0, None]})
     found = comparison_table.numbers(preset_of("fedlmd/table5/cifar10-lda-0.5"), [line])
-    assert comparison_table.cells(comparison_table.Sheet("", found))[1] == [["fedlmd", "50.00 ± 0.00", "5.00 (1 of 3)"]]
-    *_, last = csv.DictReader(io.StringIO(comparison_table.comma_separated(comparison_table.Sheet("", found))))
+    assert comparison_table.cells(comparison_table.ComparisonTable("", found))[1] == [
+        ["fedlmd", "50.00 ± 0.00", "5.00 (1 of 3)"]
+    ]
+    *_, last = csv.DictReader(
+        io.StringIO(comparison_table.comma_separated(comparison_table.ComparisonTable("", found)))
+    )
     assert (last["measure"], last["seeds"], last["runs"]) == ("speedup", "1", "3")
 
 
 def test_the_table_as_text() -> None:
     found = comparison_table.numbers(preset_of("fedlmd/table1/cifar10-lda-0.05"), [NTD, AVG])
-    made = comparison_table.Sheet("title", found, ["a sentence"], ["rounds: 200 -> 15"])
+    made = comparison_table.ComparisonTable("title", found, ["a sentence"], ["rounds: 200 -> 15"])
     assert comparison_table.cells(made) == (
         ["method", "best", "printed", "difference"],
         [["fedntd", "49.00 ± 1.00", "47.01", "+1.99"], ["fedavg", "33.02", "33.02", "+0.00"]],
@@ -250,7 +254,7 @@ def test_the_table_as_text() -> None:
 def test_one_measure_of_many_columns_is_a_matrix() -> None:
     values = [MeasuredCell("fedavg", f"class-{c}", {"recall": [float(c)]}) for c in range(10)]
     heading, cells = comparison_table.cells(
-        comparison_table.Sheet("", comparison_table.numbers(preset_of("fedvls/table12"), values))
+        comparison_table.ComparisonTable("", comparison_table.numbers(preset_of("fedvls/table12"), values))
     )
     assert heading == ["", *(f"class-{c}" for c in range(10))]
     assert [line[:5] for line in cells] == [
@@ -263,7 +267,7 @@ def test_one_measure_of_many_columns_is_a_matrix() -> None:
 def test_a_matrix_marks_what_is_impossible() -> None:
     values = [MeasuredCell("fedvls", f"class-{c}", {"recall": [50.0]}) for c in range(10)]
     _, cells = comparison_table.cells(
-        comparison_table.Sheet("", comparison_table.numbers(preset_of("fedvls/table12"), values))
+        comparison_table.ComparisonTable("", comparison_table.numbers(preset_of("fedvls/table12"), values))
     )
     assert cells[1][4:7] == ["64.60", "50.07 (impossible)", "83.50"] and cells[2][5] == "-0.07"
 

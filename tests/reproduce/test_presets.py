@@ -7,7 +7,7 @@ from fedskew.core.errors import UserError
 from fedskew.methods import registry
 from fedskew.reproduce import presets as catalog
 from fedskew.reproduce.presets import find, presets
-from fedskew.reproduce.schema import SCALES, STILL, Hyper
+from fedskew.reproduce.schema import SCALES, STATIC, Hyper
 
 SETTINGS = [
     "mnist-shard-2", "cifar10-shard-2", "cifar10-shard-3", "cifar10-shard-5", "cifar10-shard-10", "cifar100-shard-10",
@@ -67,7 +67,7 @@ def test_a_preset_builds_at_every_scale(preset: catalog.Preset) -> None:
     """Configurations are checked as they are made; methods are built; each value has a source."""
     for scale in SCALES:
         cells = preset.cells(scale)
-        assert bool(cells) == (preset.shows not in STILL)
+        assert bool(cells) == (preset.shows not in STATIC)
         for cell in cells:
             assert registry.build(cell.config.method).expression == cell.config.method
             if scale == "smoke":

@@ -128,9 +128,9 @@ def saved(folder: Path, rounds: int = 1, every: int = 0) -> Checkpoints:
 
 def rewritten(path: Path, **changes: Any) -> None:
     """Change a manifest, and renew its checksum: an attacker's, or a bug's, and no disk's."""
-    body = atomic_io.unseal(path.read_bytes())
+    body = atomic_io.without_checksum(path.read_bytes())
     assert body is not None
-    path.write_bytes(atomic_io.seal(json.dumps(json.loads(body) | changes)))
+    path.write_bytes(atomic_io.with_checksum(json.dumps(json.loads(body) | changes)))
 
 
 @pytest.mark.parametrize(

@@ -90,32 +90,32 @@ HOSTILE: dict[str, tuple[Callable[[Update], Any], str]] = {
 def test_a_hostile_update_is_refused_and_the_others_stay(
     scaffold: Any, spoil: Callable[[Update], Any], reason: str
 ) -> None:
-    inspector, sent, replies = scaffold
-    good, refused = inspector.filter(sent, {**replies, 0: spoil(replies[0])})
+    validator, sent, replies = scaffold
+    good, refused = validator.filter(sent, {**replies, 0: spoil(replies[0])})
     assert set(good) == {1, 2, 3}
     assert set(refused) == {0} and reason in refused[0]
 
 
 def test_honest_updates_are_believed_untouched(scaffold: Any) -> None:
-    inspector, sent, replies = scaffold
-    good, refused = inspector.filter(sent, replies)
+    validator, sent, replies = scaffold
+    good, refused = validator.filter(sent, replies)
     assert good == replies and not refused
 
 
 def test_a_huge_extra_is_refused(scaffold: Any) -> None:
     """Its norm is 1e6 times what it was; honest ones are within a factor of ten of each other."""
-    inspector, sent, replies = scaffold
+    validator, sent, replies = scaffold
     (part,) = (name for name, each in replies[0].extras.items() if each)
     huge = {name: t * 1e6 for name, t in replies[0].extras[part].items()}
     spoilt = replace(replies[0], extras={**replies[0].extras, part: huge})
-    _, refused = inspector.filter(sent, {**replies, 0: spoilt})
+    _, refused = validator.filter(sent, {**replies, 0: spoilt})
     assert f"the norm of its {part}" in refused[0]
 
 
 @pytest.mark.parametrize("factor, fine", [(9.0, True), (11.0, False)])
 def test_ten_times_the_median_is_the_bound(scaffold: Any, factor: float, fine: bool) -> None:
     """Changes of norm 1, 1, 1 and `factor`: their low median is 1, and the bound 10."""
-    inspector, sent, replies = scaffold
+    validator, sent, replies = scaffold
 
     def moved(client: int, norm: float) -> Update:
         name = next(iter(replies[client].weights))
@@ -124,15 +124,15 @@ def test_ten_times_the_median_is_the_bound(scaffold: Any, factor: float, fine: b
         there = {key: sent[client].weights[key].clone() for key in replies[client].weights}
         return replace(replies[client], weights={**there, name: there[name] + step})
 
-    good, _ = inspector.filter(sent, {0: moved(0, factor)} | {client: moved(client, 1.0) for client in (1, 2, 3)})
+    good, _ = validator.filter(sent, {0: moved(0, factor)} | {client: moved(client, 1.0) for client in (1, 2, 3)})
     assert (0 in good) == fine and {1, 2, 3} <= set(good)
 
 
 def test_alone_the_change_is_compared_with_the_model(scaffold: Any) -> None:
-    inspector, sent, replies = scaffold
-    assert 0 in inspector.filter(sent, {0: replies[0]})[0]
+    validator, sent, replies = scaffold
+    assert 0 in validator.filter(sent, {0: replies[0]})[0]
     spoilt = weights(lambda t: t * 0 + 1e15)(replies[0])
-    assert "the norm of its weights" in inspector.filter(sent, {0: spoilt})[1][0]
+    assert "the norm of its weights" in validator.filter(sent, {0: spoilt})[1][0]
 
 
 def extras(update: Update, factor: float) -> Update:
@@ -142,34 +142,34 @@ def extras(update: Update, factor: float) -> Update:
 
 def test_of_two_the_smaller_is_not_the_usual_one(scaffold: Any) -> None:
     """Extras a million times smaller than the other's would make the honest one's absurdly large."""
-    inspector, sent, replies = scaffold
-    good, refused = inspector.filter(sent, {0: replies[0], 1: extras(replies[1], 1e-6)})
+    validator, sent, replies = scaffold
+    good, refused = validator.filter(sent, {0: replies[0], 1: extras(replies[1], 1e-6)})
     assert set(good) == {0, 1} and not refused
 
 
 def test_where_most_send_nothing_something_is_too_much(scaffold: Any) -> None:
     """Norms 1, 0, 0, 0 have the median 0, and ten times that is 0. Of 1, 1, 1, 0, 0, 0 those that are not 0 decide."""
-    inspector, sent, replies = scaffold
+    validator, sent, replies = scaffold
     nothing = {client: extras(replies[client], 0.0) for client in (1, 2, 3)}
-    assert "but 0 is usual" in inspector.filter(sent, {**nothing, 0: replies[0]})[1][0]
+    assert "but 0 is usual" in validator.filter(sent, {**nothing, 0: replies[0]})[1][0]
     assert validate._usual([1.0, 2.0, 3.0, 0.0, 0.0, 0.0]) == 2.0
 
 
 def test_a_client_without_a_step_is_not_validated(scaffold: Any) -> None:
-    inspector, sent, _ = scaffold
+    validator, sent, _ = scaffold
     idle = Update(0, 0, 0, {}, {}, {}, {})
-    assert inspector.filter(sent, {0: idle}) == ({0: idle}, {})
+    assert validator.filter(sent, {0: idle}) == ({0: idle}, {})
 
 
 def test_a_part_may_send_a_row_for_each_class_it_has() -> None:
-    inspector, sent, replies = asked("fpl")
+    validator, sent, replies = asked("fpl")
     assert len({len(each.extras["Prototypes"]["class"]) for each in replies.values()}) > 1
-    assert not inspector.filter(sent, replies)[1]
+    assert not validator.filter(sent, replies)[1]
 
     def spoilt(**changed: torch.Tensor) -> str:
         scratch = replies[0].extras["Prototypes"] | changed
         lie = replace(replies[0], extras={**replies[0].extras, "Prototypes": scratch})
-        return inspector.filter(sent, {**replies, 0: lie})[1].get(0, "")
+        return validator.filter(sent, {**replies, 0: lie})[1].get(0, "")
 
     rows = len(replies[0].extras["Prototypes"]["class"])
     assert "equally many" in spoilt(mean=replies[0].extras["Prototypes"]["mean"][1:])
@@ -188,13 +188,13 @@ def test_only_where_a_part_says_so_may_a_number_be_missing() -> None:
     sent = {each.client: each for each in server.queries(context, setup_line, number, server.carried(context, state))}
     with one_thread():
         replies = {client: visit(context, each, ClientState())[0] for client, each in sent.items()}
-    inspector = UpdateValidator(context, 10)
+    validator = UpdateValidator(context, 10)
     assert any(each.extras["Detect"]["cells/mean"].isnan().any() for each in replies.values())
-    assert not inspector.filter(sent, replies)[1]
+    assert not validator.filter(sent, replies)[1]
     for name, value in {"cells/mean": torch.inf, "confusion/joint": torch.nan}.items():
         scratch = replies[0].extras["Detect"]
         lie = replace(replies[0], extras={"Detect": {**scratch, name: scratch[name] + value}})
-        assert "not finite" in inspector.filter(sent, {**replies, 0: lie})[1][0]
+        assert "not finite" in validator.filter(sent, {**replies, 0: lie})[1][0]
     impossible = {
         "cells/mean": (-8.0, "its cells/mean is -8, and must not be below 0"),
         "cells/se": (-0.05, "its cells/se is -0.05"),
@@ -205,7 +205,7 @@ def test_only_where_a_part_says_so_may_a_number_be_missing() -> None:
     for name, (value, reason) in impossible.items():
         scratch = replies[0].extras["Detect"]
         lie = replace(replies[0], extras={"Detect": {**scratch, name: torch.full_like(scratch[name], value)}})
-        assert reason in inspector.filter(sent, {**replies, 0: lie})[1][0]
+        assert reason in validator.filter(sent, {**replies, 0: lie})[1][0]
 
 
 def test_what_is_not_finite_may_stay_as_it_was() -> None:
@@ -235,8 +235,8 @@ def test_what_is_not_finite_may_stay_as_it_was() -> None:
 
 def test_a_large_site_s_counters_are_no_sign_of_anything() -> None:
     """Of four honest clients one made thirty times the steps, as its counter of batches says."""
-    inspector, sent, replies = asked("fedavg")
+    validator, sent, replies = asked("fedavg")
     names = [name for name in replies[0].buffers if name.endswith("num_batches_tracked")]
     assert names
     far = replace(replies[3], buffers=replies[3].buffers | {name: torch.tensor(600) for name in names})
-    assert not inspector.filter(sent, {**replies, 3: far})[1]
+    assert not validator.filter(sent, {**replies, 3: far})[1]

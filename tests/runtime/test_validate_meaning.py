@@ -34,41 +34,41 @@ def test_effective_steps_are_those_of_the_steps(nova: Any, a: float) -> None:
     36 samples in batches of 16 are 3 steps, 6 in two epochs; with momentum 0.9 they are the sum over i = 1..6 of
     (1 - 0.9^i) / 0.1 = 10 (6 - 9 (1 - 0.9^6)) = 17.82969 effective ones.
     """
-    inspector, sent, replies = nova
-    assert not inspector.filter(sent, replies)[1]
+    validator, sent, replies = nova
+    assert not validator.filter(sent, replies)[1]
     assert (replies[0].examples, replies[0].steps) == (36, 6)
     assert float(replies[0].extras["Aggregate"]["reduce/a"]) == pytest.approx(17.82969)
     lie = replace(replies[0], extras={"Aggregate": {"reduce/a": torch.tensor(a, dtype=torch.float64)}})
-    good, refused = inspector.filter(sent, {**replies, 0: lie})
+    good, refused = validator.filter(sent, {**replies, 0: lie})
     assert set(good) == {1, 2, 3} and f"its effective steps are {a:.6g}, but" in refused[0]
 
 
 def test_fewer_examples_cannot_be_claimed_for_as_many_steps(nova: Any) -> None:
     """Batches of 16, two epochs: one example is no batch that batch norm can bear, 32 examples are 2 x 2 steps."""
-    inspector, sent, replies = nova
+    validator, sent, replies = nova
     lie = replace(replies[0], examples=1)
-    assert f"it made {lie.steps} steps, but 1 examples make 0" in inspector.filter(sent, {**replies, 0: lie})[1][0]
+    assert f"it made {lie.steps} steps, but 1 examples make 0" in validator.filter(sent, {**replies, 0: lie})[1][0]
     lie = replace(replies[0], examples=32, steps=5)
-    assert "it made 5 steps, but 32 examples make 4" in inspector.filter(sent, {**replies, 0: lie})[1][0]
+    assert "it made 5 steps, but 32 examples make 4" in validator.filter(sent, {**replies, 0: lie})[1][0]
 
 
 def test_a_negative_reach_is_refused() -> None:
     """The sum of all reaches is divided by; one that takes away the others' would make it 0."""
-    inspector, sent, replies = asked("mofedsam")
+    validator, sent, replies = asked("mofedsam")
     others = sum(u.examples * float(u.extras["GlobalMomentum"]["reach"]) for c, u in replies.items() if c)
     reach = torch.tensor(-others / replies[0].examples, dtype=torch.float64)
     lie = replace(replies[0], extras={**replies[0].extras, "GlobalMomentum": {"reach": reach}})
-    assert not inspector.filter(sent, replies)[1]
-    assert "its reach is -" in inspector.filter(sent, {**replies, 0: lie})[1][0]
+    assert not validator.filter(sent, replies)[1]
+    assert "its reach is -" in validator.filter(sent, {**replies, 0: lie})[1][0]
 
 
 def test_counts_of_classes_are_at_most_the_samples() -> None:
-    inspector, sent, replies = asked("rofl")
-    assert not inspector.filter(sent, replies)[1]
+    validator, sent, replies = asked("rofl")
+    assert not validator.filter(sent, replies)[1]
     ((part, answer),) = ((name, each) for name, each in replies[0].extras.items() if "counts" in each)
     for counts in (-answer["counts"] - 1, torch.full_like(answer["counts"], 2**62)):
         lie = replace(replies[0], extras={**replies[0].extras, part: {**answer, "counts": counts}})
-        assert "its class counts do not fit" in inspector.filter(sent, {**replies, 0: lie})[1][0]
+        assert "its class counts do not fit" in validator.filter(sent, {**replies, 0: lie})[1][0]
 
 
 def test_a_number_of_relabeled_samples_may_be_far_from_the_others() -> None:
@@ -78,15 +78,15 @@ def test_a_number_of_relabeled_samples_may_be_far_from_the_others() -> None:
     sent = {each.client: each for each in server.queries(context, setup_line, 0, server.carried(context, state))}
     with one_thread():
         replies = {client: visit(context, each, ClientState())[0] for client, each in sent.items()}
-    inspector = UpdateValidator(context, 10)
+    validator = UpdateValidator(context, 10)
 
     def said(number: int) -> Update:
         return replace(replies[0], extras={"RelabelAll": {"relabeled": torch.tensor(number)}})
 
     have = replies[0].examples
-    assert not inspector.filter(sent, {**replies, 0: said(have)})[1]
-    assert f"relabeled {have + 1} of its {have} samples" in inspector.filter(sent, {**replies, 0: said(have + 1)})[1][0]
-    assert "relabeled -1 of its" in inspector.filter(sent, {**replies, 0: said(-1)})[1][0]
+    assert not validator.filter(sent, {**replies, 0: said(have)})[1]
+    assert f"relabeled {have + 1} of its {have} samples" in validator.filter(sent, {**replies, 0: said(have + 1)})[1][0]
+    assert "relabeled -1 of its" in validator.filter(sent, {**replies, 0: said(-1)})[1][0]
 
 
 @pytest.mark.parametrize("method, stage", [("fedcorr(warmup=1, finetune=1)", 2), ("fedconcat(encoder_rounds=1)", 0)])

@@ -118,18 +118,18 @@ def sync_folder(folder: Path) -> None:
             raise
 
 
-def seal(text: str) -> bytes:
+def with_checksum(text: str) -> bytes:
     """Add the checksum of a JSON object to it, as its last field."""
     body = text.encode()
     return body[:-1] + _CHECKSUM % zlib.crc32(body)
 
 
-def is_sealed(line: bytes) -> bool:
-    """Whether there is a checksum, right or wrong, in the place where `seal` puts it."""
+def has_checksum(line: bytes) -> bool:
+    """Return whether there is a checksum, right or wrong, in the place where `with_checksum` puts it."""
     return line[-_LENGTH:].startswith(_CHECKSUM[: _CHECKSUM.index(b"%")])
 
 
-def unseal(line: bytes) -> bytes | None:
-    """The object that was sealed, or None if a byte of it was changed since."""
+def without_checksum(line: bytes) -> bytes | None:
+    """Return the object without its checksum, or None if a byte of it was changed."""
     body = line[:-_LENGTH] + b"}"
     return body if line == body[:-1] + _CHECKSUM % zlib.crc32(body) else None

@@ -47,14 +47,14 @@ def fedelc(
             predictions after a round: the code; the paper's objective has neither.
         p_i after a round is that of the network in evaluation, on samples as they are; the code leaves it in training.
         Detection and averaging are those of fednoro, with its deviations.
-        The code trains without the last batch of an epoch; here --drop-last decides.
+        The code trains without the last batch of an epoch; here local.drop_last decides.
     Cost: as fednoro, without its teacher; on noisy clients one more pass over the data per round
     Travels: as fednoro; instead of lam, whether the client is thought noisy
     Lost reply: tolerated, as in fednoro; the client forgets the round, its labels with it
     """
-    mend = stage(
+    second = stage(
         setups=(Detect(gate=gate),),
         base=LearnedLabels(K, lam, alpha, beta),
         server=Aggregate(DistanceAware("sum_of_tensor_norms", buffers=True, soft=False), statistics="weights"),
     )
-    return method(stage(base=PriorCrossEntropy(), rounds=warmup), mend)
+    return method(stage(base=PriorCrossEntropy(), rounds=warmup), second)

@@ -14,15 +14,15 @@ from torch import Tensor
 from fedskew.core.errors import InvalidData
 from fedskew.core.types import Spec, Tree, Update
 from fedskew.detection import privacy, shift
-from fedskew.detection.dossier import Dossier
+from fedskew.detection.history import DetectionHistory
 from fedskew.detection.judge import DEFAULTS, FEWEST_CLIENTS, FEWEST_ESTIMATED, JudgeOptions, Judgment
 from fedskew.detection.mixture import Component
 from fedskew.parts import measures
 from fedskew.parts.protocol import PrivacyNoise, Setup, SetupResult
 from fedskew.parts.views import ClientContext, LocalTraining, ServerContext
 
-#: the fact that holds what the server knows of all clients, as JSON in bytes
-DOSSIER = "dossier"
+#: the fact that holds what the server knows of all clients, as JSON in bytes; checkpoints have it by this name
+HISTORY = "dossier"
 
 
 @dataclass(frozen=True)
@@ -108,44 +108,47 @@ class Detect(Setup):
 
     def decide(self, ctx: ServerContext, spec: Spec, model: Tree, answers: Mapping[int, Tree]) -> SetupResult:
         reports = {client: {n: t.cpu().numpy() for n, t in a.items()} for client, a in answers.items() if a}
-        before = _read(ctx.facts[DOSSIER]) if DOSSIER in ctx.facts else None
-        dossier = before or Dossier.empty(ctx.task.clients, ctx.task.classes)
-        dossier = dossier.with_answers({client: _under(each, "cells/") for client, each in reports.items()})
+        before = _read(ctx.facts[HISTORY]) if HISTORY in ctx.facts else None
+        history = before or DetectionHistory.empty(ctx.task.clients, ctx.task.classes)
+        history = history.with_answers({client: _under(each, "cells/") for client, each in reports.items()})
         evidence = shift.evidence(reports, ctx.task.clients)
-        dossier, found = dossier.judged(self._options(), ctx.round.index, evidence.rate)
+        history, found = history.judged(self._options(), ctx.round.index, evidence.rate)
         if self.gate:
             flagged, known = found.noisy, np.array([status != "unknown" for status in found.status])
             mere = shift.explained(evidence, flagged)
         else:
-            flagged, known = found.voted, (dossier.age == 0) & found.voted.any()
+            flagged, known = found.voted, (history.age == 0) & found.voted.any()
             mere = np.zeros_like(flagged)
-        dossier, noisy = dossier.decided(flagged & ~mere, known, self.patience)
+        history, noisy = history.decided(flagged & ~mere, known, self.patience)
         last = ctx.facts["probability"].numpy() if before else np.zeros(ctx.task.clients)
         facts = ctx.facts | {
             "noisy": torch.from_numpy(noisy.astype(np.int64)),
             "probability": torch.from_numpy(np.where(np.isnan(found.probability), last, found.probability)),
-            "answered": torch.from_numpy((dossier.age >= 0).astype(np.int64)),
-            DOSSIER: _written(dossier),
+            "answered": torch.from_numpy((history.age >= 0).astype(np.int64)),
+            HISTORY: _written(history),
         }
-        verdict = _verdict(dossier, found, evidence, reports) | {
+        verdict = _verdict(history, found, evidence, reports) | {
             "noisy": np.flatnonzero(noisy).tolist(),
             "reading": shift.reading(flagged & ~mere, evidence),
             "explained_by_shift": np.flatnonzero(mere).tolist(),
         }
         if self.epsilon is not None:
-            spent = privacy.composed(self.epsilon, self.delta, dossier.releases)
+            spent = privacy.composed(self.epsilon, self.delta, history.releases)
             verdict["privacy"] = {"epsilon": spent, "delta": self.delta, "covers": "the indicators only"}
         return SetupResult(spec, model, facts, verdict)
 
 
 def _verdict(
-    dossier: Dossier, found: Judgment, evidence: shift.Evidence, reports: Mapping[int, Mapping[str, np.ndarray]]
+    history: DetectionHistory,
+    found: Judgment,
+    evidence: shift.Evidence,
+    reports: Mapping[int, Mapping[str, np.ndarray]],
 ) -> dict[str, Any]:
     """Return what goes into the record: all that a second judgment needs, and the findings."""
     scalars = {client: {n: float(v) for n, v in _under(each, "scalars/").items()} for client, each in reports.items()}
     return {
-        "cells": dossier.as_json()["cells"],
-        "age": dossier.age.tolist(),
+        "cells": history.as_json()["cells"],
+        "age": history.age.tolist(),
         "scalars": {str(client): each for client, each in scalars.items() if each},
         "judgment": found.as_json(),
         "evidence": evidence.as_json(),
@@ -156,9 +159,9 @@ def _under(report: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarra
     return {name.removeprefix(prefix): value for name, value in report.items() if name.startswith(prefix)}
 
 
-def _written(dossier: Dossier) -> Tensor:
-    return torch.frombuffer(bytearray(json.dumps(dossier.as_json()).encode()), dtype=torch.uint8)
+def _written(history: DetectionHistory) -> Tensor:
+    return torch.frombuffer(bytearray(json.dumps(history.as_json()).encode()), dtype=torch.uint8)
 
 
-def _read(written: Tensor) -> Dossier:
-    return Dossier.from_json(json.loads(bytes(written.tolist())))
+def _read(written: Tensor) -> DetectionHistory:
+    return DetectionHistory.from_json(json.loads(bytes(written.tolist())))

@@ -122,7 +122,7 @@ def same_files(header: HeaderLine, checksums: dict[str, str]) -> bool:
 
 
 def _check_version(path: str, text: bytes) -> None:
-    body = atomic_io.unseal(text) if atomic_io.is_sealed(text) else text
+    body = atomic_io.without_checksum(text) if atomic_io.has_checksum(text) else text
     try:
         line = json.loads(body or b"")
     except (ValueError, RecursionError):
@@ -136,7 +136,7 @@ def _check_version(path: str, text: bytes) -> None:
 
 def _decode(text: bytes) -> tuple[str, Line | None] | None:
     """The kind of a line and the line, which is None for an unknown kind; None where a byte was changed."""
-    body = atomic_io.unseal(text) if atomic_io.is_sealed(text) else None
+    body = atomic_io.without_checksum(text) if atomic_io.has_checksum(text) else None
     if body is None:
         return None
     try:

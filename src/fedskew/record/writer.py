@@ -1,4 +1,4 @@
-"""Write a run's record: one sealed JSON line after the other, only ever appended."""
+"""Write a run's record: JSON lines, each with its checksum, only ever appended."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LineWriter:
 def encode(line: Line) -> bytes:
     """Return a line as it stands in the file."""
     start = {"kind": line.kind} | ({"schema": SCHEMA} if isinstance(line, HeaderLine) else {})
-    return atomic_io.seal(_dumps(start | line.as_json())) + b"\n"
+    return atomic_io.with_checksum(_dumps(start | line.as_json())) + b"\n"
 
 
 def as_written(line: Line | None) -> dict[str, Any]:

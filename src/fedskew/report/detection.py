@@ -13,9 +13,9 @@ from fedskew.core.errors import UserError
 from fedskew.detection import shift
 from fedskew.detection.cells import Cells
 from fedskew.detection.chance import moderated
-from fedskew.detection.dossier import cells_from_json, judged
 from fedskew.detection.explain import explain
 from fedskew.detection.groups import logs
+from fedskew.detection.history import cells_from_json, judged
 from fedskew.detection.judge import JudgeOptions, Judgment, Reference, learned, no_better_than_guessing, plain
 from fedskew.detection.mixture import Vote
 from fedskew.detection.quality import Indicator, Quality, averaged, fits, quality

@@ -28,7 +28,7 @@ from fedskew.report.html import page
 from fedskew.report.load import LoadedRun
 
 #: seconds between two looks at the records, and seconds after which a question is answered even without news
-LOOK, HOLD = 0.5, 20.0
+POLL_SECONDS, LONG_POLL_SECONDS = 0.5, 20.0
 #: a run is stalled when nothing came for so many seconds, and for so many times its slowest recent round
 PATIENCE, SLOWER = 30.0, 5.0
 
@@ -182,9 +182,9 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(200, "application/json", _compact(news))
 
     def _wait(self, cursor: str) -> dict[str, Any]:
-        deadline = time.monotonic() + HOLD
+        deadline = time.monotonic() + LONG_POLL_SECONDS
         while (news := self.server.watched.look().news(cursor)) is None and time.monotonic() < deadline:
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
         return news or {"cursor": cursor, "rows": [], "panels": {}}
 
     def _answer(self, code: int, kind: str, text: str) -> None:

@@ -50,7 +50,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ComparisonTable:
     """A table with the sentences under it."""
 
     title: str
@@ -169,19 +169,19 @@ def _shown(value: object) -> str:
 # ---- as text --------------------------------------------------------------------------------------------------------
 
 
-def cells(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
+def cells(table: ComparisonTable) -> tuple[list[str], list[list[str]]]:
     """Return heading and cells: a line for each method and column, a group of cells for each measure.
 
     One measure of many columns is shown as in the paper; printed numbers and differences stand below ours.
     """
-    columns = list(dict.fromkeys(each.column for each in sheet.numbers))
-    measures = list(dict.fromkeys(each.measure for each in sheet.numbers))
+    columns = list(dict.fromkeys(each.column for each in table.numbers))
+    measures = list(dict.fromkeys(each.measure for each in table.numbers))
     if len(measures) == 1 and len(columns) > _MANY:
-        return _matrix(sheet.numbers, columns)
-    compared = {each.measure for each in sheet.numbers if each.printed is not None}
-    places = list(dict.fromkeys((each.column, each.row) for each in sheet.numbers))
-    at = {(each.column, each.row, each.measure): each for each in sheet.numbers}
-    noted = any(each.note for each in sheet.numbers)
+        return _matrix(table.numbers, columns)
+    compared = {each.measure for each in table.numbers if each.printed is not None}
+    places = list(dict.fromkeys((each.column, each.row) for each in table.numbers))
+    at = {(each.column, each.row, each.measure): each for each in table.numbers}
+    noted = any(each.note for each in table.numbers)
     heading = ["setting"] * (len(columns) > 1) + ["method"]
     for measure in measures:
         heading += [measure] + (["printed", "difference"] if measure in compared else [])
@@ -231,25 +231,25 @@ def _signed(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:+.{digits}f}"
 
 
-def markdown(sheet: Sheet) -> str:
+def markdown(table: ComparisonTable) -> str:
     """Return table, sentences and substitutions as Markdown."""
-    parts = [f"# {sheet.title}\n"]
-    if sheet.numbers:
-        parts.append(tables.markdown(*cells(sheet)))
-    parts += [f"- {sentence}" for sentence in sheet.sentences]
-    if sheet.substitutions:
-        parts += ["\nIn place of the paper's:\n", *(f"- `{each}`" for each in sheet.substitutions)]
+    parts = [f"# {table.title}\n"]
+    if table.numbers:
+        parts.append(tables.markdown(*cells(table)))
+    parts += [f"- {sentence}" for sentence in table.sentences]
+    if table.substitutions:
+        parts += ["\nIn place of the paper's:\n", *(f"- `{each}`" for each in table.substitutions)]
     return "\n".join(parts) + "\n"
 
 
-def comma_separated(sheet: Sheet) -> str:
+def comma_separated(table: ComparisonTable) -> str:
     """Return a line for each number, for programs."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         ["column", "row", "measure", "ours", "std", "seeds", "runs", "printed", "printed_std", "difference", "note"]
     )
-    for n in sheet.numbers:
+    for n in table.numbers:
         known = (n.ours, n.std, n.seeds, n.runs, n.printed, n.printed_std, n.difference)
         writer.writerow([n.column, n.row, n.measure, *("" if value is None else value for value in known), n.note])
     return text.getvalue()

@@ -115,12 +115,12 @@ def steps(config: RunConfig, client: int | None = None) -> float:
     clients = config.partition.clients if client is None else 1
     asked = config.clients_per_round or clients
     samples = known.train if client is None else int(facts.counts(config)[client].sum())
-    everybody = local.epochs * (samples / local.batch_size + clients / 2)
-    a_round = everybody * asked / clients
+    all_clients = local.epochs * (samples / local.batch_size + clients / 2)
+    a_round = all_clients * asked / clients
     training, left, beside = 0.0, config.rounds, 0
     for stage in registry.build(config.method).stages:
         if stage.passes is not None:
-            training += stage.passes * everybody
+            training += stage.passes * all_clients
             beside += stage.passes * clients
         else:
             rounds = left if stage.rounds is None else min(stage.rounds, left)

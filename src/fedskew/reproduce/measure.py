@@ -12,7 +12,7 @@ import numpy as np
 from fedskew.config.schema import RunConfig
 from fedskew.core.types import Arrays
 from fedskew.data import sources
-from fedskew.detection.dossier import cells_from_json
+from fedskew.detection.history import cells_from_json
 from fedskew.detection.quality import Indicator, averaged, fits
 from fedskew.experiment import run as experiment
 from fedskew.models import weights as trained

@@ -17,7 +17,7 @@ from fedskew.config.schema import RunConfig
 from fedskew.core.errors import UserError, did_you_mean
 from fedskew.methods import registry
 from fedskew.reproduce import facts
-from fedskew.reproduce.schema import STILL, Hyper, PresetFile, RequestedRun, Scale, Settings, Shows, Start, Sweep
+from fedskew.reproduce.schema import STATIC, Hyper, PresetFile, RequestedRun, Scale, Settings, Shows, Start, Sweep
 
 FILES = ("fedlmd", "fedvls", "fednoro", "niid-bench", "fnbench")
 #: What naming another data set, partition, network or noise takes away from the last one.
@@ -91,7 +91,7 @@ class Preset:
     @property
     def protocol(self) -> str:
         """Describe the preset in one line."""
-        if self.shows in STILL:
+        if self.shows in STATIC:
             return "no training: " + (", ".join(self.tasks) if self.shows in ("partition", "counts") else "data only")
         own = [f"{task} stands in for {other}" for task, other in self.stand_ins.items()]
         given = [
@@ -120,7 +120,7 @@ class Preset:
         if any(cited.values()):
             entries = (f"{method} {' '.join(each)}" for method, each in cited.items() if each)
             lines.append(f"Readings where paper and code differ are in docs/reference/ledger.md: {', '.join(entries)}.")
-        return [] if self.shows in STILL else list(dict.fromkeys([*self.file.base.deviations, *lines]))
+        return [] if self.shows in STATIC else list(dict.fromkeys([*self.file.base.deviations, *lines]))
 
     def assumed(self, scale: Scale, methods: Sequence[str] = ()) -> list[str]:
         """Return the hyper-parameters that neither paper nor code gives, by method; a swept one is no assumption."""
@@ -140,7 +140,7 @@ class Preset:
         for name in methods:
             if name not in self.methods:
                 raise UserError(f"'{self.id}' has no method '{name}'{did_you_mean(name, self.methods)}")
-        if self.shows in STILL:
+        if self.shows in STATIC:
             return []
         # that model is the same in all tables: what a preset sets is set for its own runs
         plain = replace(self, settings=None)

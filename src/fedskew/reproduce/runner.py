@@ -18,7 +18,7 @@ from fedskew.reproduce import comparison_table, drawing, measure, static_tables
 from fedskew.reproduce import run_cache as running
 from fedskew.reproduce.presets import Cell, Preset
 from fedskew.reproduce.run_cache import RunCache
-from fedskew.reproduce.schema import STILL, Scale
+from fedskew.reproduce.schema import STATIC, Scale
 
 TABLE, NUMBERS, FIGURE = "table.md", "table.csv", "figure.png"
 #: Mixtures of two Gaussians that a detection is judged by: the paper's number, except at scale smoke.
@@ -61,8 +61,8 @@ def reproduce(
     **engine: Any,
 ) -> Outcome:
     """Run what is missing of a preset, and write table.md, table.csv and figure.png under the cache's `out`."""
-    if preset.shows in STILL:
-        return _still(preset, scale, cache.out, methods or preset.methods)
+    if preset.shows in STATIC:
+        return _static(preset, scale, cache.out, methods or preset.methods)
     groups = wanted(preset, scale, methods, seeds, **engine)
     folder = cache.out / preset.id / _called(preset, scale, groups)
     cells, weighed = [cell for group in groups for cell in group], preset.shows == "domains"
@@ -70,7 +70,7 @@ def reproduce(
     ran = [_ran(group, cache, found, FITS[scale]) for group in groups]
     measured = measure.measured(preset, ran)
     numbers = comparison_table.numbers(preset, measured)
-    made = comparison_table.Sheet(
+    made = comparison_table.ComparisonTable(
         f"{preset.id}, {scale}",
         numbers,
         _sentences(preset, scale, methods, ran, numbers, len(groups[0])),
@@ -122,7 +122,7 @@ def _sentences(
     return said + [each if scale == "paper" else f"At scale paper: {each}" for each in preset.deviations(methods)]
 
 
-def _still(preset: Preset, scale: Scale, out: Path, methods: Sequence[str]) -> Outcome:
+def _static(preset: Preset, scale: Scale, out: Path, methods: Sequence[str]) -> Outcome:
     """Make the tables and pictures that need neither runs nor data."""
     scale = "smoke" if scale == "smoke" else "paper"
     folder = out / preset.id / "-".join([scale, *(methods if len(methods) < len(preset.methods) else ())])
@@ -136,7 +136,7 @@ def _still(preset: Preset, scale: Scale, out: Path, methods: Sequence[str]) -> O
     numbers: list[comparison_table.Number] = []
     if preset.shows == "counts":
         numbers = comparison_table.numbers(preset, static_tables.counts(preset, scale))
-        made = comparison_table.Sheet(f"{preset.id}, {scale}", numbers)
+        made = comparison_table.ComparisonTable(f"{preset.id}, {scale}", numbers)
         compared = [n.difference for n in numbers if n.difference is not None]
         if compared:
             same = sum(difference == 0 for difference in compared)

@@ -35,7 +35,7 @@ Shows = Literal[
     "printed",  # nothing to compute
 ]
 #: What needs no training.
-STILL: tuple[Shows, ...] = ("partition", "counts", "hyper", "printed")
+STATIC: tuple[Shows, ...] = ("partition", "counts", "hyper", "printed")
 
 
 class Base(Section):

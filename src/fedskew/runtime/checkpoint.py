@@ -195,7 +195,7 @@ def read(path: Path) -> Manifest:
     if b'"keeps"' in content:  # the key of the clients' states until schema 3 of the record
         fix = "Finish the run with that version, or start it again with --force."
         raise UserError(f"checkpoint '{path}' is of an earlier version of fedskew. {fix}")
-    body = atomic_io.unseal(content)
+    body = atomic_io.without_checksum(content)
     if body is None:
         raise damaged
     try:
@@ -225,4 +225,4 @@ def load_best(folder: Path, manifest: Manifest) -> BestModel | None:
 
 
 def _text(manifest: Manifest) -> bytes:
-    return atomic_io.seal(manifest.model_dump_json(exclude_none=True))
+    return atomic_io.with_checksum(manifest.model_dump_json(exclude_none=True))

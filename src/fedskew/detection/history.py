@@ -28,7 +28,7 @@ QUORUM = 2 / 3
 
 
 @dataclass(frozen=True)
-class Dossier:
+class DetectionHistory:
     """Each client's last report and its age in detections (-1: none yet), which clients count as noisy, and since when.
 
     `flagged` and `streaks` are as `hysteresis` has them; `releases` counts detections.
@@ -42,8 +42,8 @@ class Dossier:
     reference: Reference | None = None
 
     @classmethod
-    def empty(cls, clients: int, classes: int) -> Dossier:
-        """Return the dossier before any report."""
+    def empty(cls, clients: int, classes: int) -> DetectionHistory:
+        """Return the history before any report."""
         unknown = np.full((clients, classes), np.nan)
         return cls(
             Cells(unknown, unknown, np.zeros((clients, classes), dtype=np.int64)),
@@ -52,7 +52,7 @@ class Dossier:
             np.zeros((clients, 2), dtype=np.int64),
         )
 
-    def with_answers(self, answers: Mapping[int, Mapping[str, np.ndarray]]) -> Dossier:
+    def with_answers(self, answers: Mapping[int, Mapping[str, np.ndarray]]) -> DetectionHistory:
         """Replace the reports of clients that answered; the others' grow older."""
         mean, se, count = (np.array(each) for each in (self.cells.mean, self.cells.se, self.cells.count))
         age = np.where(self.age >= 0, self.age + 1, -1)
@@ -63,13 +63,13 @@ class Dossier:
 
     def judged(
         self, options: JudgeOptions, seed: int, contradicting: np.ndarray | None = None
-    ) -> tuple[Dossier, Judgment]:
-        """Return the dossier with the reference for next time, and the judgment."""
+    ) -> tuple[DetectionHistory, Judgment]:
+        """Return the history with the reference for next time, and the judgment."""
         found = judged(self.cells, self.age, self.reference, options, seed, contradicting)
         return replace(self, reference=found.reference), found
 
-    def decided(self, noisy: np.ndarray, known: np.ndarray, patience: int) -> tuple[Dossier, np.ndarray]:
-        """Return the dossier and the noisy clients after `patience` equal verdicts; a first one counts at once.
+    def decided(self, noisy: np.ndarray, known: np.ndarray, patience: int) -> tuple[DetectionHistory, np.ndarray]:
+        """Return the history and the noisy clients after `patience` equal verdicts; a first one counts at once.
 
         Clients that are not `known` keep their status.
         """
@@ -86,8 +86,8 @@ class Dossier:
         return {"cells": cells, **numbers, "releases": self.releases, "reference": reference}
 
     @classmethod
-    def from_json(cls, written: dict[str, Any]) -> Dossier:
-        """Return the dossier that `as_json` wrote."""
+    def from_json(cls, written: dict[str, Any]) -> DetectionHistory:
+        """Return the history that `as_json` wrote."""
         age, flagged, streaks = (np.array(written[name], dtype=np.int64) for name in ("age", "flagged", "streaks"))
         reference = None if written["reference"] is None else Reference.from_json(written["reference"])
         return cls(cells_from_json(written["cells"]), age, flagged, streaks, written["releases"], reference)

@@ -77,7 +77,11 @@ def test_bare_words_set_keys_like_options() -> None:
     )
     assert "there is no option '--learning-rate'. Type --lr." in complaint("run", "--learning-rate", "0.1")
     assert "there is no option '--alpha'. Type --set partition.alpha=VALUE." in complaint("run", "--alpha", "1")
-    assert "No such option '--zzz'" in complaint("run", "--zzz", "1")
+    assert "there is no option '--zzz'. Type --help after the command to see all." in complaint("run", "--zzz", "1")
+    assert "there is no option '--per-rounds'. Did you mean '--rounds' or '--clients-per-round'?" in complaint(
+        "run", "--per-rounds", "1"
+    )
+    assert "there is no command 'lst'. Did you mean 'list'?" in complaint("data", "lst")
     assert "'fedprox' is not a setting. Type key=value, for example local.lr=0.1, or --method fedprox." in complaint(
         "run", "fedprox"
     )

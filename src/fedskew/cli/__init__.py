@@ -9,7 +9,7 @@ import click
 
 from fedskew import __version__
 from fedskew.cli.failures import Group
-from fedskew.core.errors import UserError, did_you_mean, format_user_exception
+from fedskew.core.errors import UserError, format_user_exception
 
 #: each command and the module that holds it, in the order in which --help lists them
 _COMMANDS = {
@@ -48,7 +48,7 @@ class _LazyGroup(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
-            ctx.fail(f"there is no command '{cmd_name}'{did_you_mean(cmd_name, _COMMANDS)}")
+            return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(importlib.import_module(f"fedskew.cli.{_COMMANDS[cmd_name]}"), cmd_name)
         return command
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedskew.cli import options
-from fedskew.cli.failures import Interrupted
+from fedskew.cli.failures import Group, Interrupted
 from fedskew.cli.progress import showing
 from fedskew.cli.screen import echo, print_facts, print_json, print_table
 from fedskew.core.errors import UserError
@@ -37,7 +37,7 @@ _settings = click.option(
 _skip_bad = click.option("--skip-bad", is_flag=True, help="Leave out unreadable images, and count them.")
 
 
-@click.group()
+@click.group(cls=Group)
 def data() -> None:
     """List, fetch, check and show data sets."""
 

@@ -11,7 +11,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from fedskew.cli.screen import STDOUT, prepare_log, prepare_streams
 from fedskew.core.client_names import printable
-from fedskew.core.errors import UserError
+from fedskew.core.errors import UserError, did_you_mean
 
 #: what the system refuses, and what to do about it; other system errors are bugs and keep their traceback
 _REFUSED = {
@@ -82,6 +82,12 @@ class Group(click.Group):
         del ctx
         return list(self.commands)  # in the order they were added: what one does first comes first
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
+            ctx.fail(f"there is no command '{cmd_name}'{did_you_mean(cmd_name, self.list_commands(ctx))}")
+        return command
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -89,10 +95,18 @@ class Group(click.Group):
             raise Mistake(str(error)) from None
         except NoArgsIsHelpError:
             raise
+        except click.NoSuchOption as error:
+            raise Mistake(_no_option(error)) from None
         except click.UsageError as error:
             raise Mistake(error.format_message()) from None
         except KeyboardInterrupt:
             raise Interrupted("Interrupted") from None
+
+
+def _no_option(error: click.NoSuchOption) -> str:
+    alike = " or ".join(f"'{each}'" for each in error.possibilities or ())
+    fix = f"Did you mean {alike}?" if alike else "Type --help after the command to see all."
+    return f"there is no option '{error.option_name}'. {fix}"
 
 
 def _refusal(error: OSError) -> str:

@@ -101,6 +101,8 @@ def test_a_comparison_shows_itself(tmp_path: Path) -> None:
     assert list(comparison.results) == ["fedavg", "fedprox"]
     assert repr(comparison) == "Comparison(fedavg, fedprox: 2 runs)"
     assert str(comparison) == comparison.summary()
+    assert [[line.round for line in seed] for seed in comparison.metrics["fedprox"]] == [[1, 2]]
+    assert comparison.metrics["fedavg"] == [comparison.results["fedavg"][0].metrics]
     assert comparison.summary().splitlines()[1].startswith("fedavg ")
     assert "<td>fedprox</td>" in comparison._repr_html_()
     comparison.plot(tmp_path / "both.svg")

@@ -22,6 +22,7 @@ from fedskew.experiment.recorder import Result
 from fedskew.experiment.run import RunInputs
 from fedskew.methods import registry
 from fedskew.record import run_dir, run_lock
+from fedskew.record.schema import RoundLine
 from fedskew.report import comparison, tables, versus_local
 from fedskew.report.versus_local import SiteDifference
 
@@ -59,6 +60,11 @@ class Comparison:
             A dictionary per method, with scores from 0 to 1.
         """
         return tables.comparison(self.results, self.target if target is None else target)
+
+    @property
+    def metrics(self) -> dict[str, list[list[RoundLine]]]:
+        """What was measured, by method: for each seed a line per round; rounds are numbered from 1."""
+        return {method: [result.metrics for result in runs] for method, runs in self.results.items()}
 
     def summary(self) -> str:
         """Return the table as text."""

@@ -66,6 +66,7 @@ docs: $(INSTALLED)
 	$(BIN)/fedskew methods --pages docs/reference/methods
 	$(BIN)/python -m fedskew.methods.combine > docs/reference/combinations.md
 	$(BIN)/python -m fedskew.data.datasets.pages docs/reference/data
+	$(BIN)/python -m fedskew.config.page docs/reference/configuration.md
 	$(BIN)/python scripts/licenses.py
 
 docs-site: $(INSTALLED)

@@ -108,11 +108,11 @@ class TestTables:
         def said(heading: str, row: tuple[object, ...]) -> str:
             return complaint("predict", run, table(tmp_path / "new.csv", heading, [row]))
 
-        assert "have no column 'grade', but age. Add it." in said("age", (1,))
+        assert "have no column 'grade'; they have age. Add it." in said("age", (1,))
         assert "column 'age' has words, such as 'old', and it had numbers in training" in said(
             "age,grade", ("old", "A")
         )
-        assert "have no column 'age', but text" in said("text", ("some words",))
+        assert "have no column 'age'; they have text" in said("text", ("some words",))
         Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
         assert "is an image, but the run was trained on a table" in complaint("predict", run, tmp_path / "a.png")
         assert "does not exist" in complaint("predict", run, tmp_path / "none.csv")

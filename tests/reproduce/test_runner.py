@@ -510,7 +510,7 @@ def test_some_of_a_table_does_not_replace_all_of_it(tmp_path: Path) -> None:
 
 def test_a_row_and_methods_must_agree() -> None:
     said = complaint("reproduce", f"{TABLE1}/fedntd", "--methods", "fedavg")
-    assert "is of fedntd, and --methods says fedavg. Say one of them" in said
+    assert "is the row of fedntd, but --methods is fedavg. Leave out --methods." in said
 
 
 def test_measuring_goes_with_the_list() -> None:

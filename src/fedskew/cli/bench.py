@@ -15,7 +15,7 @@ from fedskew.core.errors import UserError, did_you_mean
 
 @click.command()
 @click.argument("jobs", nargs=-1)
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Rounds of each that are timed.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Timed rounds of each side.")
 @click.option("--data-dir", default=None, help="Folder with data sets.  [FEDSKEW_DATA]")
 @options.as_json
 def bench(jobs: tuple[str, ...], repeats: int, data_dir: str | None, as_json: bool) -> None:

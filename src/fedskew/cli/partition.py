@@ -95,7 +95,7 @@ def _range(values: Sequence[int]) -> str:
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Draw a picture: .png, .svg or .pdf.")
 @options.as_json
 def noise(out: Path | None, as_json: bool, **asked: Any) -> None:
-    """Show which clients have wrong labels. Show how many, and which label became which, too."""
+    """Show which clients have wrong labels. List how many, and which label became which."""
     from fedskew import api
     from fedskew.core import client_names
     from fedskew.experiment import run as experiment

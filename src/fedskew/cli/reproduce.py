@@ -116,7 +116,7 @@ def _with_methods(chosen: Chosen, named: tuple[str, ...], wanted: str | None) ->
     for _, row in chosen:
         if row and named and set(row) != set(named):
             raise UserError(
-                f"'{wanted}' is of {', '.join(row)}, and --methods says {', '.join(named)}. Say one of them."
+                f"'{wanted}' is the row of {', '.join(row)}, but --methods is {', '.join(named)}. Leave out --methods."
             )
     own = [(preset, row or tuple(name for name in named if name in preset.methods)) for preset, row in chosen]
     return [(preset, rows) for preset, rows in own if rows or not named]

@@ -32,7 +32,9 @@ MOST_IMAGES = 500
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="CSV file to write, outside of RUN.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="List only the first N.  [all]")
 @click.option("--page", type=click.Path(path_type=Path), help="Also write a page of the images: HTML, outside of RUN.")
-@click.option("--weights", type=click.Path(path_type=Path), help="Rank with these weights.  [the run's last]")
+@click.option(
+    "--weights", type=click.Path(path_type=Path), help="Weights of the model that ranks the labels.  [the run's last]"
+)
 @click.option("--check", is_flag=True, help="Measure the precision; needs simulated noise.")
 @click.option("--apply", "corrections", type=click.Path(path_type=Path), help="Apply the corrections in this CSV file.")
 @options.allow_code

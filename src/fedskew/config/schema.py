@@ -52,8 +52,8 @@ class DataConfig(Section):
     )
     imbalance: float | None = setting(
         None,
-        "Training samples of the rarest class over those of the commonest: exponentially fewer, before the partition; "
-        "test samples are balanced.",
+        "Ratio of the training samples of the rarest class to those of the commonest: a long tail, made before the "
+        "partition; test samples are balanced.",
         unset="classes as they are",
         gt=0,
         le=1,
@@ -63,7 +63,7 @@ class DataConfig(Section):
     )
     corrections: list[str] | None = setting(
         None,
-        "CSV files of corrected labels, as 'fedskew review' reads them; of the same sample the last counts.",
+        "CSV files of corrected labels, as 'fedskew review' reads them; for the same sample the last one counts.",
         is_path=True,
     )
     options: dict[str, Scalar] = setting(
@@ -125,7 +125,7 @@ class LocalConfig(Section):
     train: str = setting(
         "all",
         "What clients train: all, head, body, batchnorm, the beginning of names, or several with commas; the rest "
-        "stays there as it is.",
+        "stays as it is.",
         keyword="train",
         synonyms=("freeze", "trainable", "unfreeze"),
     )
@@ -193,7 +193,7 @@ class StopConfig(Section):
     )
     patience: Count | None = setting(
         None,
-        "Stop after N evaluated rounds without a better model.",
+        "Stop after this many evaluated rounds without a better model.",
         unset="never",
         keyword="patience",
         synonyms=("early_stopping", "early_stop"),

@@ -26,7 +26,7 @@ def krum(f: Annotated[float, Field(ge=0, lt=0.5)] = 0.2, m: AtLeastOne = 1) -> M
         s_k = sum of |w_k - w_i|^2 over the n - ceil(f n) - 2 clients i nearest to k
         w <- mean of the m models with the smallest s_k
     Symbols:
-        f: share of hostile clients to reckon with
+        f: share of hostile clients to expect
         m: models that are averaged; above 1 this is multi-Krum
         w_k: parameters and batch-norm statistics of client k
         n: clients of the round

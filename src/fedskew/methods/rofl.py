@@ -43,7 +43,7 @@ def rofl(
         h, f_g: penultimate features, and the model received this round
     Defaults: T_pl 10: FedNoRo; forget 0.2 over 10 rounds, lam_cen 1, lam_e 0.8: the unofficial code it links
     Deviations:
-        D55: after the unofficial code that FedNoRo links; the authors' is not to be had. In it features are detached,
+        D55: after the unofficial code that FedNoRo links; the authors' is not available. In it features are detached,
             so that the pull has no gradient: detach_features=False gives it one.
         A class without a centroid yet, all of them in round 0, takes the clients' own mean features, weighted by their
             samples; in that code the first weights are similarities with random vectors, of either sign.

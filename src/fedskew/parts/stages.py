@@ -162,7 +162,7 @@ def _fits(method: str, stage: Stage) -> None:
     personal = stage.personal
     if stage.has_own_models and any(setup.replaces_network for setup in stage.setups):
         raise UserError(
-            f"method '{method}' replaces the network, but clients have weights of their own. Drop one of both."
+            f"method '{method}' replaces the network, but clients have weights of their own. Drop one of them."
         )
     optimizer, server = stage.optimizer, stage.server
     for part in (each for outer in stage.parts for each in with_inner_parts(outer)):
@@ -193,17 +193,17 @@ def _fits_one_place(method: str, stage: Stage) -> None:
     if len(stage.phases) > 1:
         raise UserError(
             f"method '{method}' has all samples in one place, but its local work has phases for each client. Drop one "
-            "of both."
+            "of them."
         )
     if stage.has_own_models:
         raise UserError(
-            f"method '{method}' has all samples in one place, but clients have weights of their own. Drop one of both."
+            f"method '{method}' has all samples in one place, but clients have weights of their own. Drop one of them."
         )
     for part in with_inner_parts(stage.server):
         if part.needs_individual_updates == "weights" and not part.inside:
             raise UserError(
                 f"method '{method}' has all samples in one place, but {part.name} compares the updates of several "
-                "clients. Drop one of both."
+                "clients. Drop one of them."
             )
 
 

@@ -97,7 +97,7 @@ def check_columns(encoder: Encoder, given: Iterable[str]) -> None:
     """Refuse data that lack a column of the training."""
     wanted = [TEXT] if isinstance(encoder, TextEncoder) else [column.name for column in encoder.columns]
     if missing := [name for name in wanted if name not in given]:
-        raise UserError(f"the data have no column '{missing[0]}', but {', '.join(given)}. Add it.")
+        raise UserError(f"the data have no column '{missing[0]}'; they have {', '.join(given)}. Add it.")
 
 
 def apply(encoder: Encoder, read: Mapping[str, Any]) -> np.ndarray:

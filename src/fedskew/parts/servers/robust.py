@@ -64,7 +64,7 @@ class ClippedMean(Reduce):
 class Krum(Weigh):
     """1 for the m updates that lie closest to their n - f n - 2 nearest others, by squared distances; 0 for the rest.
 
-    f is the share of hostile clients that the rule reckons with.
+    f is the share of hostile clients that the rule expects.
     """
 
     needs_individual_updates = "weights"

@@ -44,7 +44,7 @@ RARE = 3
 
 
 def method(rule: str, share: float) -> str:
-    """Return the method of a rule that reckons with this share of hostile clients, a fifth where there are none."""
+    """Return the method of a rule that assumes this share of hostile clients, a fifth where there are none."""
     share = share or 0.2
     if rule == "multi-krum":
         return f"krum(f={share}, m={CLIENTS // 2})"
@@ -124,7 +124,7 @@ TEXT = """\
 - *Clients alike:* the median, the trimmed mean and `rfa` cost nothing and withstand all four attacks, multi-Krum best
   when two fifths of the clients are hostile.
 - *Clients with few classes:* only `rfa` and `normclip` are near `fedavg` when nobody attacks. Both are better than it
-  under sign flips and under many random updates; nothing here stands 40 % of sign flips.
+  under sign flips and under many random updates; nothing here withstands 40 % of sign flips.
 - *Flipped labels* of skewed clients hardly differ from the honest labels of others: `rfa` gains little, the rest
   nothing.
 - *Scaled* updates harm plain averaging only where two fifths of clients that are alike send them. Elsewhere they do
@@ -144,9 +144,9 @@ SETTING = """\
 ## Setting
 
 Digits (1,797 images of 8x8 pixels), 20 clients that all take part, 20 rounds of two local epochs, batches of 16,
-`--lr 0.1` without momentum, one hidden layer of 64. *Skewed* is `dirichlet:0.1`. `krum` and `fedtrim` reckon with the
-share of hostile clients that there is, and with a fifth where there are none; `multi-krum` averages 10 of 20 updates.
-`rfa` and `normclip` have their defaults. All of this was chosen beforehand, and nothing was tuned; with another clip,
+`--lr 0.1` without momentum, one hidden layer of 64. *Skewed* is `dirichlet:0.1`. `krum` and `fedtrim` assume the true
+share of hostile clients, and a fifth where there are none; `multi-krum` averages 10 of 20 updates. `rfa` and
+`normclip` have their defaults. All of this was chosen beforehand, and nothing was tuned. With another clip,
 `normclip` is another method: here it hardly shortens honest updates. Accuracies are those after the last round, on
 {tested} test images; three seeds leave them uncertain by some points where labels are skewed.
 

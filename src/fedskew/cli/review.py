@@ -61,7 +61,7 @@ def review(
     from fedskew.core import client_names
 
     if (name is None) != test:
-        raise UserError("whose labels to review is not clear. Type --client NAME, or --test.")
+        raise UserError("it is not clear whose labels to review. Type either --client NAME or --test.")
     if corrections is not None and (top is not None or page or weights is not None or check):
         raise UserError("--apply lists no labels. Leave out --top, --page, --weights and --check.")
     if corrections is None and out is None:

@@ -243,7 +243,7 @@ def test_federations_that_cannot_be_noisy(y: list[int], classes: int, scope: str
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_numpy_s_seeds_are_all_that_legacy_has(seed: int) -> None:
-    with pytest.raises(UserError, match=rf"noise.legacy is true, and the seed {seed}. Choose a seed from 0"):
+    with pytest.raises(UserError, match=rf"noise.legacy is true, but the seed is {seed}. Choose a seed from 0"):
         rates("exact", 10, seed, rho=0.4, legacy=True)
 
 

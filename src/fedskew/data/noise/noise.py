@@ -58,7 +58,7 @@ def rates(
         eta[:many] = low + (high - low) / max(many, 1) * np.arange(many)
     elif legacy:
         if not 0 <= seed < 2**32:
-            raise UserError(f"noise.legacy is true, and the seed {seed}. Choose a seed from 0 to 2**32 - 1.")
+            raise UserError(f"noise.legacy is true, but the seed is {seed}. Choose a seed from 0 to 2**32 - 1.")
         stream = np.random.RandomState(seed)
         noisy = np.arange(clients) < many
         stream.shuffle(noisy)

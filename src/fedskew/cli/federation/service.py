@@ -165,7 +165,7 @@ def _coordinator_status(coordinator: CoordinatorFolder, warnings: list[str], as_
     print_table(["site", "admitted", "connected", "since"], rows, left=4)
     if runs:
         done = ["" if each.of is None else f"{each.rounds} of {each.of}" for each in runs]
-        cells = [[e.name, e.state, far, percent(e.accuracy)] for e, far in zip(runs, done, strict=True)]
+        cells = [[e.name, e.state, far, short_percent(e.accuracy)] for e, far in zip(runs, done, strict=True)]
         print_table(["run", "state", "rounds", "accuracy"], cells, left=2)
 
 
@@ -184,7 +184,7 @@ def _site_status(site: SiteFolder, warnings: list[str], as_json: bool) -> None:
     echo(f"Last answer to a training: {when}.")
 
 
-def percent(share: float | None) -> str:
+def short_percent(share: float | None) -> str:
     """Return a share with one digit; "" for None."""
     from fedskew.report import tables
 

@@ -12,7 +12,7 @@ import click
 from fedskew.cli import options
 from fedskew.cli.failures import Interrupted
 from fedskew.cli.federation.group import FILE, check_machine, federation, in_folder, typed
-from fedskew.cli.federation.service import percent
+from fedskew.cli.federation.service import short_percent
 from fedskew.cli.screen import echo, print_facts, print_json, print_table
 from fedskew.core.errors import UserError
 
@@ -67,7 +67,7 @@ def _round(training: FederatedRun, line: RoundLine) -> str:
     if line["asked"] == len(sites) and line["replies"]:
         parts[0] += f" ({', '.join(site for site in sites if site not in lost)})"
     if line.get("accuracy") is not None:
-        parts.append(f"accuracy {percent(line['accuracy'])}")
+        parts.append(f"accuracy {short_percent(line['accuracy'])}")
     parts += [f"lost: {site} ({why})" for site, why in lost.items()]
     parts += [f"late: {sites[client]}" for client in line.get("late", [])]
     return ", ".join(parts)

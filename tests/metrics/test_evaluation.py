@@ -106,6 +106,18 @@ def test_auroc_has_newcombes_variance_by_hand() -> None:
     assert measured.influence @ measured.influence == pytest.approx(expected)
 
 
+def test_the_number_of_auroc_weighs_what_is_assumed_and_what_is_seen_by_hand() -> None:
+    # 10 against 10; one of the class is below all others, 9 are above them: A = 0.9. The influences are 0.1 / 10 nine
+    # times and -0.9 / 10 once: 9 * 0.01^2 + 0.09^2 = 0.009, times 10 / 9 is 0.01. Newcombe assumes
+    # 0.09 * (1 + 9 * (0.1 / 1.1 + 0.9 / 1.9)) / 100 = 0.005473206. As 20 samples and 10 that is
+    # (20 * 0.005473206 + 10 * 0.01) / 30 = 0.006982137
+    labels = np.repeat([1, 0], 10)
+    positive = np.array([0.9] * 9 + [0.1] + [0.5] * 10)
+    measured = Predictions(labels, np.stack([1 - positive, positive], 1)).auroc[1]
+    assert measured is not None and measured.value == pytest.approx(0.9)
+    assert measured.number == pytest.approx(0.09 / 0.006982137)
+
+
 @pytest.mark.parametrize("metric", ["sensitivity", "specificity", "auroc", "f1"])
 def test_an_influence_is_what_a_sample_more_changes(metric: str) -> None:
     given, label, step = made(counts=(60, 60, 60)), 2, 20

@@ -24,6 +24,9 @@ BINS = 10
 LEAST, LEAST_PATIENTS, LEAST_CALIBRATED = 10, 20, 100
 #: fewest samples or patients on which two models are compared: with fewer, the interval is too wide or too narrow
 LEAST_COMPARED = 20
+#: as many samples of the smaller side count as much as the variance of AUROC that is assumed: distributions of scores
+#: differ so much that 7 (with 10 against 170) to 200 (as many on both sides) would be best
+PRIOR = 20
 
 
 @dataclass(frozen=True)
@@ -178,8 +181,9 @@ class Predictions:
         """Measure the AUROC; the influence of a sample is the share of the other side that it ranks against rightly.
 
         The number is that of Newcombe's interval (2006, method 5): with m and n samples on the two sides, it assumes
-        the variance A (1 - A) (1 + (N - 1) ((1 - A) / (2 - A) + A / (1 + A))) / (m n), where N = (m + n) / 2. The more
-        samples there are, the more counts the variance that they show.
+        the variance A (1 - A) (1 + (N - 1) ((1 - A) / (2 - A) + A / (1 + A))) / (m n), where N = (m + n) / 2. It is
+        averaged with the variance that the samples show: it counts as PRIOR samples, and that as the smaller side's (a
+        moderated variance; Smyth 2004).
         """
         own = self.labels == label
         units = min(self.units(own), self.units(~own))
@@ -194,8 +198,8 @@ class Predictions:
         number = m * n / (1 + ((m + n) / 2 - 1) * ((1 - value) / (2 - value) + value / (1 + value)))
         if 0 < value < 1:
             assumed, seen = value * (1 - value) / number, float(influence @ influence) * units / (units - 1)
-            number = value * (1 - value) / (seen + (assumed - seen) * self.least / units)
-        return Measured(value, influence, number, units, self._numbered, conservative=True)
+            number = value * (1 - value) * (PRIOR + units) / (PRIOR * assumed + units * seen)
+        return Measured(value, influence, number, units, self._numbered)
 
 
 def _above(ranked: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -40,7 +40,6 @@ class Measured:
         number: The effective number of samples, if samples are independent.
         units: The samples or patients that the metric depends on: of a class, the class's.
         groups: The patient of each sample, from 0 without gaps; None if samples are independent.
-        conservative: Whether the number is rather too small than too large.
     """
 
     value: float
@@ -48,7 +47,6 @@ class Measured:
     number: float
     units: int
     groups: np.ndarray | None = None
-    conservative: bool = False
 
     @property
     def interval(self) -> Interval:
@@ -59,15 +57,14 @@ class Measured:
     def effective(self) -> float:
         """The effective number of samples.
 
-        The design effect is estimated from `units` patients, so Student's t takes the place of the normal quantile;
-        unless the number is conservative already.
+        The design effect is estimated from `units` patients, so Student's t takes the place of the normal quantile.
         """
         if self.groups is None:
             return self.number
         from scipy.special import ndtri, stdtrit
 
         upper = (1 + LEVEL) / 2
-        wider = 1.0 if self.conservative else float(stdtrit(max(self.units - 1, 1), upper) / ndtri(upper))
+        wider = float(stdtrit(max(self.units - 1, 1), upper) / ndtri(upper))
         return self.number / self._design_effect() / wider**2
 
     def _design_effect(self) -> float:

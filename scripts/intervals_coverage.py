@@ -113,17 +113,18 @@ def paired(shape: Sequence[int], patients: bool, simulations: int, seed: int) ->
 
 def outcomes(
     rng: np.random.Generator, accuracies: tuple[float, float], samples: int, seeds: int, redrawn: bool
-) -> list[tuple[Measured, Measured]]:
-    """Draw what two models get right on a site's test samples, for each seed."""
+) -> tuple[list[tuple[Measured, Measured]], list[np.ndarray]]:
+    """Draw what two models get right on a site's test samples, and which samples these are, for each seed."""
     many = 5 * samples if redrawn else samples
     hard = np.sqrt(SHARED) * rng.normal(size=many) + np.sqrt(OWN) * rng.normal(size=(2, many))
-    pairs = []
+    pairs, tested = [], []
     for _ in range(seeds):
         chosen = rng.choice(many, samples, replace=False) if redrawn else np.arange(many)
         reached = ndtri(np.array(accuracies) + (WOBBLE * rng.normal(size=2) if seeds > 1 else 0.0))
         right = hard[:, chosen] + np.sqrt(FRESH) * rng.normal(size=(2, samples)) < reached[:, None]
         pairs.append((share(right[0]), share(right[1])))
-    return pairs
+        tested.append(chosen)
+    return pairs, tested
 
 
 def share(right: np.ndarray) -> Measured:
@@ -138,8 +139,8 @@ def gains(samples: int, seeds: int, redrawn: bool, simulations: int, seed: int) 
     covered = []
     for pair in PAIRS:
         for _ in range(simulations // len(PAIRS)):
-            drawn = outcomes(rng, pair, samples, seeds, redrawn)
-            found = gain.difference(drawn, same_samples=not redrawn, paired=True, redrawn=0.2 * redrawn)
+            drawn, tested = outcomes(rng, pair, samples, seeds, redrawn)
+            found = gain.difference(drawn, paired=True, samples=tested)
             covered.append(found.low <= pair[0] - pair[1] <= found.high)
     return float(np.mean(covered))
 

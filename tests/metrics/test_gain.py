@@ -45,7 +45,8 @@ def test_the_interval_holds_the_true_difference(samples: int, seeds: int, wobble
     covered = 0
     for _ in range(600):
         pairs, true = federated_and_local(rng, samples, seeds, wobble, redrawn)
-        found = gain.difference(pairs, same_samples=not redrawn, paired=True)
+        tested = None if redrawn else [np.arange(samples)] * seeds
+        found = gain.difference(pairs, paired=True, samples=tested, shared=0.0)
         covered += found.low <= true <= found.high
     assert 0.92 <= covered / 600 <= 0.99
 
@@ -54,7 +55,7 @@ def test_with_one_seed_it_is_newcombes_paired_interval() -> None:
     rng = np.random.default_rng(1)
     right = rng.random((2, 50)) < 0.7
     one, other = share(right[0].astype(float)), share(right[1].astype(float))
-    assert gain.difference([(one, other)], same_samples=True, paired=True) == intervals.difference(one, other)
+    assert gain.difference([(one, other)], paired=True, samples=[np.arange(50)]) == intervals.difference(one, other)
 
 
 def test_a_plain_share_has_wilsons_interval() -> None:
@@ -81,7 +82,8 @@ def test_seeds_that_differ_more_than_test_samples_explain_widen_it() -> None:
         right[rng.permutation(1000)[: round(1000 * mean)]] = 1.0
         return share(right)
 
-    found = gain.difference([(of(0.5 + d), of(0.5)) for d in (0.2, 0.0, 0.4)], same_samples=True, paired=True)
+    pairs = [(of(0.5 + d), of(0.5)) for d in (0.2, 0.0, 0.4)]
+    found = gain.difference(pairs, paired=True, samples=[np.arange(1000)] * 3)
     assert found.value == pytest.approx(0.2)
     assert 0.49 < found.value - found.low < 0.51
 
@@ -91,10 +93,44 @@ def test_redrawn_splits_count_as_fewer() -> None:
     rng = np.random.default_rng(5)
     pairs, _ = federated_and_local(rng, 4000, 5, 0.0, redrawn=True)
     widths = []
-    for redrawn in (0.0, 0.2):
-        found = gain.difference(pairs, same_samples=False, paired=True, redrawn=redrawn)
+    for shared in (0.0, 0.2):
+        found = gain.difference(pairs, paired=True, shared=shared)
         widths.append(found.high - found.low)
     assert widths[1] / widths[0] == pytest.approx(1.34, abs=0.15)  # sqrt(0.36 / 0.2)
+
+
+@pytest.mark.parametrize(("again", "number"), [("same", 80 / 3), ("other", 80.0)])
+def test_samples_of_several_seeds_count_as_their_errors_go_together(again: str, number: float) -> None:
+    """Two seeds test 20 samples each, 10 of them in common. One model has half of each part right, the other none.
+
+    A sample adds 0.5 / 20 = 0.025 to the error of a seed, half as much to that of the mean. The 20 samples of one seed:
+    20 * 0.0125^2 = 0.003125. The 10 of both, if the second seed has the same ones right: 10 * 0.025^2 = 0.00625; if it
+    has the other ones right, nothing. A share of 0.5 has 0.25 / 0.009375 = 80 / 3 samples, or 0.25 / 0.003125 = 80.
+    The other model has none of 30 different samples right. The seeds' differences are equal.
+    """
+    half = np.repeat([1.0, 0.0], 5)
+    ones = [share(np.concatenate([half, half])), share(np.concatenate([half if again == "same" else 1 - half, half]))]
+    pairs = [(one, share(np.zeros(20))) for one in ones]
+    tested = [np.arange(20), np.arange(10, 30)]
+    found, alone = gain.difference(pairs, paired=True, samples=tested), intervals.wilson(0.5, number)
+    assert found.high == pytest.approx(alone.high)
+    assert found.low == pytest.approx(0.5 - np.hypot(0.5 - alone.low, intervals.wilson(0.0, 30).high))
+    # where the samples are not known, their errors are taken to be the same
+    unknown = gain.difference(pairs, paired=True, shared=0.5)
+    assert unknown.high == pytest.approx(intervals.wilson(0.5, 80 / 3).high)
+
+
+def test_the_order_of_samples_and_their_numbers_do_not_matter() -> None:
+    rng = np.random.default_rng(9)
+    right, tested = rng.random((2, 3, 30)) < 0.7, [rng.choice(60, 30, replace=False) for _ in range(3)]
+    found = []
+    for order in (np.arange(30), rng.permutation(30)):
+        pairs = [
+            (share(one[order].astype(float)), share(other[order].astype(float)))
+            for one, other in zip(*right, strict=True)
+        ]
+        found.append(gain.difference(pairs, paired=True, samples=[1000 + 7 * each[order] for each in tested]))
+    assert (found[0].low, found[0].high) == (pytest.approx(found[1].low), pytest.approx(found[1].high))
 
 
 def test_without_pairs_errors_count_as_uncorrelated() -> None:
@@ -104,8 +140,8 @@ def test_without_pairs_errors_count_as_uncorrelated() -> None:
     not symmetric. As counts, they add up as independent errors do.
     """
     right = np.array([1.0] * 30 + [0.0] * 10)
-    paired = gain.difference([(share(right), share(right))], same_samples=True, paired=True)
-    counts = gain.difference([(share(right), share(right))], same_samples=True, paired=False)
+    paired = gain.difference([(share(right), share(right))], paired=True, samples=[np.arange(40)])
+    counts = gain.difference([(share(right), share(right))], paired=False)
     assert paired.high - paired.low == pytest.approx(2 * 0.0438, abs=1e-3)
     alone = share(right).interval
     # both distances from 0.75, as errors add up

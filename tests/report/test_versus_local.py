@@ -15,6 +15,7 @@ import fedskew
 from fedskew.core.errors import UserError
 from fedskew.data import sources
 from fedskew.experiment.comparison import Comparison
+from fedskew.metrics.intervals import wilson
 from fedskew.record import predictions
 from fedskew.record.predictions import FinalPredictions
 from fedskew.record.schema import EndLine, HeaderLine, RoundLine
@@ -158,12 +159,39 @@ def test_only_seeds_that_both_have_count() -> None:
     assert versus_local.differences({"fedavg": [Finished(run)]}) == []
 
 
+def test_seeds_that_draw_their_test_samples_are_compared_by_the_rows_of_these() -> None:
+    """Two seeds share 50 of 100 samples, rows 50 to 99. There local is right in one seed only: that cancels.
+
+    Without rows it does not show.
+    """
+    labels, site = np.zeros(100, int), np.zeros(100, int)
+    half = np.arange(100) % 2 == 0
+
+    def runs(right: list[np.ndarray], known: bool) -> list[Finished]:
+        made = [
+            FinalPredictions(labels, 1 - each[None].astype(int), site, None, f"of {seed}")
+            for seed, each in enumerate(right)
+        ]
+        numbered = [replace(one, rows=50 * seed + np.arange(100) if known else None) for seed, one in enumerate(made)]
+        return [Finished(one, seed) for seed, one in enumerate(numbered)]
+
+    federated, local = [np.ones(100, bool)] * 2, [half, np.where(np.arange(100) < 50, ~half, half)]
+    known, unknown = (
+        versus_local.differences({"fedavg": runs(federated, rows), "local": runs(local, rows)})[0]
+        for rows in (True, False)
+    )
+    assert known.difference == unknown.difference == pytest.approx(0.5) and known.low and unknown.low
+    # a sample adds 0.005 to the error of a seed, so 0.0025 to the mean: of the 100 that one seed tests 0.000625
+    assert known.low == pytest.approx(0.5 - np.hypot(0.5 - wilson(0.5, 400).low, 1 - wilson(1.0, 150).low))
+    assert unknown.high > known.high and unknown.low < known.low
+
+
 def test_predictions_survive_their_file(tmp_path: Path) -> None:
-    kept = predicted(LABELS, np.ones((2, 100), bool), NORTH)
+    kept = replace(predicted(LABELS, np.ones((2, 100), bool), NORTH), rows=np.arange(100) * 3)
     kept.save(tmp_path / "predictions.npz")
     back = predictions.read(tmp_path / "predictions.npz")
     assert back is not None and back.samples == kept.samples and back.groups is None
-    for name in ("labels", "predicted", "sites"):
+    for name in ("labels", "predicted", "sites", "rows"):
         assert np.array_equal(getattr(back, name), getattr(kept, name))
     (tmp_path / "predictions.npz").write_bytes(b"PK nothing")
     assert predictions.read(tmp_path / "predictions.npz") is None

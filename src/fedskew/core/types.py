@@ -26,13 +26,14 @@ class Arrays:
     """Samples and labels: images as uint8 [N, channels, height, width], anything else as float32 or int64 [N, ...].
 
     For samples that models are evaluated on, `sites` are the clients that they belong to (-1: none), and `groups` the
-    patients, where they are known.
+    patients, where they are known. `rows` are their rows in the data set, if each seed draws other ones.
     """
 
     x: Tensor
     y: Tensor
     sites: Tensor | None = None
     groups: Tensor | None = None
+    rows: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)

@@ -341,6 +341,7 @@ def predictions(context: RunContext, scored: Mapping[str, Any]) -> FinalPredicti
         sites=None if test.sites is None else test.sites.numpy(),
         groups=None if test.groups is None else test.groups.numpy(),
         samples=tree.digest({"x": test.x, "y": test.y}),
+        rows=None if test.rows is None else test.rows.numpy(),
     )
 
 

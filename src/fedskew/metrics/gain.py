@@ -32,36 +32,39 @@ def weighted(value: float, influence: np.ndarray, used: int, groups: np.ndarray 
 
 
 def difference(
-    pairs: Sequence[tuple[Measured, Measured]], *, same_samples: bool, paired: bool, redrawn: float = 0.0
+    pairs: Sequence[tuple[Measured, Measured]],
+    *,
+    paired: bool,
+    samples: Sequence[np.ndarray] | None = None,
+    shared: float = 1.0,
 ) -> Interval:
     """Return by how much the first of each pair is above the second, over seeds.
 
     Args:
         pairs: Both models' measures, for each seed.
-        same_samples: Whether all seeds are tested on the same samples.
         paired: Whether the two models of a seed are tested on the same samples, in the same order.
-        redrawn: Test samples as a share of all samples, if each seed draws them anew: two seeds have as large a share
-            of their test samples in common, so S seeds count as 1 / (1 / S + redrawn (1 - 1 / S)) independent ones.
+        samples: The numbers of each seed's test samples. In pairs, they show how much the errors of a sample go
+            together in the seeds that test it.
+        shared: The share of a seed's test samples that another seed tests, too. It counts where `samples` shows
+            nothing: the errors of a sample are then taken to be the same in each seed, so that S seeds count as
+            1 / (1 / S + shared (1 - 1 / S)) independent ones.
     """
     values = np.array([one.value - other.value for one, other in pairs])
     center, count = float(values.mean()), len(pairs)
-    errors = np.array([one.influence - other.influence for one, other in pairs]) if same_samples and paired else None
-    if errors is not None:
-        sampling = _paired(_mean([one for one, _ in pairs]), _mean([other for _, other in pairs]), paired)
+    variance = float(np.mean([_variance(*pair, paired) for pair in pairs]))
+    if paired and samples is not None:
+        one, other = (_over_seeds(side, samples) for side in zip(*pairs, strict=True))
+        sampling, remaining = _paired(one, other, paired), _variance(one, other, paired)
         below, above = sampling.value - sampling.low, sampling.high - sampling.value
     else:
-        seeds = 1.0 if same_samples else 1 / (1 / count + redrawn * (1 - 1 / count))
+        seeds = 1 / (1 / count + shared * (1 - 1 / count))
         many = [(replace(a, number=a.number * seeds), replace(b, number=b.number * seeds)) for a, b in pairs]
-        each = [_paired(one, other, paired) for one, other in many]
+        each, remaining = [_paired(one, other, paired) for one, other in many], variance / seeds
         below = math.sqrt(float(np.mean([(one.value - one.low) ** 2 for one in each])))
         above = math.sqrt(float(np.mean([(one.high - one.value) ** 2 for one in each])))
     if count == 1:
         return Interval(center, center - below, center + above)
-    if errors is not None:
-        apart = [intervals.summed(each, pairs[0][0].groups) for each in errors - errors.mean(0)]
-        explained = float(np.mean([each @ each for each in apart])) * count / (count - 1)
-    else:
-        explained = float(np.mean([_variance(*pair, paired) for pair in pairs])) * (not same_samples)
+    explained = (variance - remaining) * count / (count - 1)
     excess = max(float(values.var(ddof=1)) - EXPLAINED * explained, 0.0)
     from scipy.special import stdtrit
 
@@ -69,10 +72,12 @@ def difference(
     return Interval(center, center - math.hypot(below, spread), center + math.hypot(above, spread))
 
 
-def _mean(each: Sequence[Measured]) -> Measured:
-    """Average models of several seeds, tested on the same samples."""
-    value, influence = float(np.mean([one.value for one in each])), np.mean([one.influence for one in each], axis=0)
-    made = weighted(value, influence, int(each[0].number), each[0].groups)
+def _over_seeds(each: Sequence[Measured], samples: Sequence[np.ndarray]) -> Measured:
+    """Average a model over seeds; the influences of a sample add up over the seeds that test it."""
+    distinct, places = np.unique(np.concatenate(samples), return_inverse=True)
+    together = np.bincount(places, weights=np.concatenate([one.influence for one in each])) / len(each)
+    used = int(each[0].number * len(distinct) / len(samples[0]))
+    made = weighted(float(np.mean([one.value for one in each])), together, used, each[0].groups)
     return replace(made, units=each[0].units)
 
 

@@ -12,6 +12,9 @@ import numpy as np
 
 from fedskew.core import atomic_io
 
+#: arrays of a value for each sample that not all runs have
+OPTIONAL = ("sites", "groups", "rows")
+
 
 @dataclass(frozen=True)
 class FinalPredictions:
@@ -23,6 +26,7 @@ class FinalPredictions:
         sites: The client that each sample belongs to; None if all clients share the samples.
         groups: The patient of each sample, where it is known.
         samples: A digest of samples and labels: equal in runs that were scored on the same ones.
+        rows: The row of each test sample in the data set, if each seed draws other ones.
     """
 
     labels: np.ndarray
@@ -30,6 +34,7 @@ class FinalPredictions:
     sites: np.ndarray | None
     groups: np.ndarray | None
     samples: str
+    rows: np.ndarray | None = None
 
     def of(self, client: int) -> np.ndarray:
         """Return the predictions of the model that a client uses."""
@@ -39,7 +44,7 @@ class FinalPredictions:
     def save(self, path: Path) -> None:
         """Write everything as a compressed file of numpy arrays."""
         arrays: dict[str, Any] = {name: getattr(self, name).astype(np.int16) for name in ("labels", "predicted")}
-        arrays |= {name: array for name in ("sites", "groups") if (array := getattr(self, name)) is not None}
+        arrays |= {name: array for name in OPTIONAL if (array := getattr(self, name)) is not None}
         written = io.BytesIO()
         np.savez_compressed(written, samples=np.array(self.samples), **arrays)
         atomic_io.write(path, written.getvalue())
@@ -50,7 +55,7 @@ def read(path: Path) -> FinalPredictions | None:
     try:
         with np.load(path) as found:
             labels, predicted = (found[name].astype(np.int64) for name in ("labels", "predicted"))
-            more = {name: found.get(name) for name in ("sites", "groups")}
+            more = {name: found.get(name) for name in OPTIONAL}
             made = FinalPredictions(labels, predicted, **more, samples=str(found["samples"]))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None

@@ -125,7 +125,7 @@ def _changes(
         own = None if groups is None else groups[chosen]
         pair = [measured(Outcomes(labels[chosen], each[chosen], own), shares) for each in right]
         enough = pair[0].units >= LEAST_COMPARED
-        found = gain.difference([(pair[1], pair[0])], same_samples=True, paired=True) if enough else None
+        found = gain.difference([(pair[1], pair[0])], paired=True) if enough else None
         ends = (None, None) if found is None else (found.low, found.high)
         return Change(what, kind, int(chosen.sum()), pair[0].value, pair[1].value, *ends)
 

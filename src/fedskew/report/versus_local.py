@@ -82,13 +82,15 @@ class SiteDifference:
 class Outcomes:
     """Which of a site's test samples a model predicts rightly; `samples` says on which samples, if that is known.
 
-    `right` is a share where a sample counts for several sites, whose models differ.
+    `right` is a share where a sample counts for several sites, whose models differ. `rows` are the samples' rows in the
+    data set, if each seed draws other ones.
     """
 
     labels: np.ndarray
     right: np.ndarray
     groups: np.ndarray | None = None
     samples: str = ""
+    rows: np.ndarray | None = None
 
 
 def of_run(run: RunLike, client: int) -> Outcomes | None:
@@ -96,9 +98,9 @@ def of_run(run: RunLike, client: int) -> Outcomes | None:
     found: FinalPredictions | None = getattr(run, "predictions", None)
     if found is not None:
         own = np.ones(len(found.labels), bool) if found.sites is None else found.sites == client
-        groups = None if found.groups is None else found.groups[own]
+        groups, rows = (None if each is None else each[own] for each in (found.groups, found.rows))
         labels = found.labels[own]
-        return Outcomes(labels, found.of(client)[own] == labels, groups, found.samples)
+        return Outcomes(labels, found.of(client)[own] == labels, groups, found.samples, rows)
     line = next((line for line in reversed(run.rounds) if line.scored), None)
     scored = None if line is None or line.scored is None else line.scored.get(str(client))
     if scored is None:
@@ -199,13 +201,17 @@ def _joined(each: Sequence[Outcomes], counts: np.ndarray | None) -> Outcomes:
     """Put sites' samples side by side; of shared ones, each model counts as its site's samples of the class do."""
     first = each[0]
     if counts is None:
-        groups = [one.groups for one in each]
-        known = None if any(one is None for one in groups) else np.concatenate([g for g in groups if g is not None])
         labels, right = (np.concatenate([getattr(one, name) for one in each]) for name in ("labels", "right"))
-        return Outcomes(labels, right, known, first.samples)
+        groups, rows = _side_by_side([one.groups for one in each]), _side_by_side([one.rows for one in each])
+        return Outcomes(labels, right, groups, first.samples, rows)
     weights = (counts / np.maximum(counts.sum(0), 1))[:, first.labels]
     right = (weights * np.stack([one.right for one in each])).sum(0)
-    return Outcomes(first.labels, right, first.groups, first.samples)
+    return Outcomes(first.labels, right, first.groups, first.samples, first.rows)
+
+
+def _side_by_side(each: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [one for one in each if one is not None]
+    return np.concatenate(known) if len(known) == len(each) else None
 
 
 def _shared(run: RunLike) -> bool:
@@ -227,12 +233,16 @@ def _row(known: Sequence[Three], label: int | None, shares: np.ndarray | None, r
     first = chosen[0][0]
     paired = all(one.samples and one.samples == own.samples for one, own, _ in chosen)
     same = all(one.samples == first.samples for one, _, _ in chosen)
+    rows = [np.arange(len(one.labels)) if same else one.rows for one, _, _ in chosen]
+    tested = [each for each in rows if each is not None]
 
     def above(ones: Sequence[Measured], others: Sequence[Measured]) -> Interval | None:
         """Return by how much some models are above others, if there are as many, and enough samples."""
         pairs = list(zip(ones, others, strict=False))
         enough = len(ones) == len(others) and min(each.units for pair in pairs for each in pair) >= LEAST_COMPARED
-        return gain.difference(pairs, same_samples=same, paired=paired, redrawn=redrawn) if enough else None
+        common = 1.0 if same else redrawn
+        samples = tested if len(tested) == len(rows) else None
+        return gain.difference(pairs, paired=paired, samples=samples, shared=common) if enough else None
 
     interval, behind = above(federated, local), above(tops, federated)
     means = [float(np.mean([each.value for each in side])) for side in (federated, local)]
@@ -256,8 +266,8 @@ def _only(outcomes: Outcomes | None, label: int | None) -> Outcomes | None:
     if outcomes is None or label is None:
         return outcomes
     own = outcomes.labels == label
-    groups = None if outcomes.groups is None else outcomes.groups[own]
-    return Outcomes(outcomes.labels[own], outcomes.right[own], groups, outcomes.samples) if own.any() else None
+    groups, rows = (None if each is None else each[own] for each in (outcomes.groups, outcomes.rows))
+    return Outcomes(outcomes.labels[own], outcomes.right[own], groups, outcomes.samples, rows) if own.any() else None
 
 
 # ---- in words -------------------------------------------------------------------------------------------------------

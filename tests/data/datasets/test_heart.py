@@ -39,6 +39,15 @@ class TestRealFiles:
         assert not torch.equal(other.test.x, heart.test.x)
         assert other.checksums == heart.checksums  # so that runs with other seeds are on the same task
 
+    def test_rows_are_those_of_the_four_files_one_after_the_other(self, shared_data: Path) -> None:
+        """The last cell is the diagnosis: the same patients are recognized whatever the seed."""
+        texts = [(shared_data / "heart-disease" / name).read_text() for name in FILES]
+        diagnoses = [int(line.rsplit(",", 1)[1]) for text in texts for line in text.split()]
+        for seed in (0, 1):
+            test = load("heart-disease", shared_data, seed=seed).test
+            assert test.rows is not None and [diagnoses[row] for row in test.rows.tolist()] == test.y.tolist()
+            assert len(set(test.rows.tolist())) == len(test)
+
     def test_features_are_scaled_with_the_training_patients_alone(self, heart: Source) -> None:
         # age is the first feature and never missing: its training values have mean 0 and deviation 1, the test values
         # have not, as they would if all patients together had been scaled

@@ -63,11 +63,10 @@ def heart_disease(folder: Path | None, *, seed: int | None = None, binary: bool 
     x, labels = torch.from_numpy(encoder.encode(read)), ("healthy", *(("ill",) if binary else tuple("1234")))
     y = np.minimum(y, len(labels) - 1)
     train, testing = (Arrays(x[chosen], torch.from_numpy(y[chosen])) for chosen in (~test, test))
-    testing = replace(testing, sites=torch.from_numpy(site[test]))
     return Source(
         name="heart-disease",
         train=train,
-        test=replace(testing, sites=torch.from_numpy(site[test])),
+        test=replace(testing, sites=torch.from_numpy(site[test]), rows=torch.from_numpy(np.flatnonzero(test))),
         classes=len(labels),
         labels=labels,
         mean=(),

@@ -37,7 +37,8 @@ SHAPES: dict[str, Sequence[int]] = {
 }
 #: samples of a patient, drawn with equal probability
 VISITS = (1, 2, 3, 6)
-POPULATION = 40_000
+#: samples (or patients) of the rarest class whose scores are the true ones
+POPULATION = 20_000
 #: accuracies of the federated model and the local one
 PAIRS = ((0.6, 0.6), (0.72, 0.6), (0.85, 0.75), (0.9, 0.6))
 #: how much of the variance of hardness both models share, each has for itself, and each seed, so that the errors of two
@@ -79,7 +80,7 @@ def coverage(shape: Sequence[int], patients: bool, simulations: int, seed: int) 
     counts = [each * least for each in shape]
     covered = defaultdict[str, list[bool]](list)
     for distance in DISTANCES:
-        many = POPULATION // sum(counts) + 1
+        many = POPULATION // min(counts)
         truth = dict(intervals(drawn(rng, [each * many for each in counts], distance, patients)))
         for _ in range(simulations // len(DISTANCES) + 1):
             for name, each in intervals(drawn(rng, counts, distance, patients)):
@@ -105,7 +106,7 @@ def paired(shape: Sequence[int], patients: bool, simulations: int, seed: int) ->
         return difference(first, second)
 
     for distance in DISTANCES:
-        truth = gap([each * (POPULATION // sum(counts) + 1) for each in counts], distance).value
+        truth = gap([each * (POPULATION // min(counts)) for each in counts], distance).value
         found = [gap(counts, distance) for _ in range(simulations // len(DISTANCES) + 1)]
         covered += [each.low <= truth <= each.high for each in found]
     return float(np.mean(covered))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,13 +183,20 @@ def test_without_held_back_samples_nothing_is_chosen(tmp_path: Path) -> None:
 # ---- kill and resume ------------------------------------------------------------------------------------------------
 
 SCRIPT = """
-import sys
+import os, signal, sys
 from pathlib import Path
 from fedskew.experiment import run as experiment
 from tests.contract import harness
 from tests.experiment.callbacks.test_selection import config
-wanted = config("stop.patience=3", f"checkpoint.every={sys.argv[2]}", rounds=30, lr=0.2)
-experiment.run(wanted, Path(sys.argv[1]), inputs=harness.inputs())
+
+folder, every, last = sys.argv[1:]
+
+def die(line):
+    if line["round"] == int(last):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+wanted = config("stop.patience=3", f"checkpoint.every={every}", rounds=30, lr=0.2)
+experiment.run(wanted, Path(folder), inputs=harness.inputs(), callbacks=[harness.each_round(die)])
 """
 
 
@@ -204,13 +210,8 @@ def test_the_same_bits_after_a_kill(tmp_path: Path, every: int) -> None:
     assert whole.end.chosen is not None and whole.end.stopped is not None
     at = whole.end.chosen.round + 2  # the best model is made, and patience has begun to wait
     folder = tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), str(every)], env=os.environ | _path())
-    record = folder / reader.NAME
-    while not (record.exists() and len(reader.read(record).rounds) >= at):
-        assert process.poll() is None, "the run ended before it was killed"
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    killed = subprocess.run([sys.executable, "-c", SCRIPT, str(folder), str(every), str(at)], env=os.environ | _path())
+    assert killed.returncode == -signal.SIGKILL and len(reader.read(folder).rounds) == at
     assert not (folder / "best.safetensors").exists()
     done = experiment.resume(folder, inputs=harness.inputs())
     assert done.end["weights_sha256"] == whole.end["weights_sha256"]

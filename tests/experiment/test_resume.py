@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,13 @@ def files(folder: Path) -> dict[str, bytes]:
 # ---- one process ----------------------------------------------------------------------------------------------------
 
 
+def writing(folder: Path) -> int | None:
+    """The process that names itself in the lock."""
+    with suppress(ValueError):  # it is just being written
+        return int(json.loads((folder / run_lock.NAME).read_bytes())["process"])
+    return None
+
+
 def test_of_two_processes_that_resume_at_once_one_is_refused(tmp_path: Path) -> None:
     words = ["--clients", "6", "--model", "tiny", "--engine", "inline", "--rounds", "40", "--local-epochs", "1"]
 
@@ -84,6 +91,15 @@ def test_of_two_processes_that_resume_at_once_one_is_refused(tmp_path: Path) -> 
     assert undisturbed.wait() == 0
     undisturbed.communicate()
     pair = [start("resume", "run"), start("resume", "run")]
+    while (holder := writing(tmp_path / "run")) not in {process.pid for process in pair}:
+        assert all(process.poll() is None for process in pair)
+        time.sleep(0.01)
+    first, second = sorted(pair, key=lambda process: process.pid != holder)
+    first.send_signal(signal.SIGSTOP)  # a busy machine may start the other one seconds later
+    try:
+        second.wait()
+    finally:
+        first.send_signal(signal.SIGCONT)
     ended = sorted((process.wait(), process.communicate()[1].splitlines()[-1], process.pid) for process in pair)
     (won, _, winner), (lost, sentence, _) = ended
     assert (won, lost) == (0, 2), ended

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -31,12 +31,26 @@ from fedskew.federation.transport.attachments import EXTENDED, AttachingClient, 
 from fedskew.federation.transport.relay import Relay
 
 RUN, NODE = 1, 7
+#: seconds in which a busy machine answers; who is not woken waits for longer
+SOON, LATER = 60, 120
 
 
 @pytest.fixture(autouse=True)
 def identity() -> Iterator[None]:
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = RUN
     return
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "PATIENCE", LATER)
+    monkeypatch.setattr(relay, "DEADLINES", LATER)
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SOON):
+        while not what():
+            await asyncio.sleep(0.005)
 
 
 def message(megabytes: float = 0.001) -> Message:
@@ -104,11 +118,12 @@ def test_a_pull_waits_for_a_message_and_gets_it_whole() -> None:
     async def main() -> None:
         link, state, sent = Relay(), State(), message()
         waiting = asyncio.create_task(pull(link, state, "a"))
+        await until(lambda: state.asked > 0)
         await asyncio.sleep(0.1)
         assert not waiting.done() and state.asked == 1
         answer = await push(link, state, sent, contents_of(sent))
         assert list(answer.objects_to_push) == []
-        found = await asyncio.wait_for(waiting, 1)
+        found = await asyncio.wait_for(waiting, SOON)
         assert {each.object_id: each.object_content for each in found.objects} == contents_of(sent)
         assert len(state.object_store) == 0  # it has arrived as a whole
 
@@ -126,9 +141,9 @@ def test_a_pull_whose_answer_was_lost_gets_the_same_answer_again() -> None:
     async def main() -> None:
         link, state, sent = Relay(), State(), message()
         both = [asyncio.create_task(pull(link, state, "a")) for _ in range(2)]
-        await asyncio.sleep(0.1)
+        await until(lambda: state.asked == 2)
         await push(link, state, sent, contents_of(sent))
-        first, second = await asyncio.wait_for(asyncio.gather(*both), 1)
+        first, second = await asyncio.wait_for(asyncio.gather(*both), SOON)
         assert first.messages_list and first == second == await pull(link, state, "a")
 
     asyncio.run(main())
@@ -173,7 +188,7 @@ def test_a_large_object_stays_and_is_waited_for() -> None:
             return PushObjectResponse(stored=state.store_object(RUN, "s", piece, contents[piece]))
 
         await link.push_object(store, PushObjectRequest(object_id=piece), state)
-        assert (await asyncio.wait_for(waiting, 1)).object_content == contents[piece]
+        assert (await asyncio.wait_for(waiting, SOON)).object_content == contents[piece]
         unknown = await link.pull_object(partial(state.object, "?"), PullObjectRequest(object_id="?"), state)
         assert not unknown.object_found
 
@@ -258,11 +273,12 @@ def test_a_reply_is_for_the_superlink() -> None:
             return runtime_pb2.PullAppMessagesResponse()
 
         waiting = asyncio.create_task(link.pull_messages(nothing, request, state))
-        await asyncio.sleep(0.1)
+        await until(lambda: state.asked == 1)
         link._notify(NODE)
-        link._notify(SUPERLINK_NODE_ID)
         await asyncio.sleep(0.1)
-        assert state.asked == 2
-        await waiting
+        assert state.asked == 1
+        link._notify(SUPERLINK_NODE_ID)
+        await until(lambda: state.asked == 2)
+        waiting.cancel()
 
     asyncio.run(main())

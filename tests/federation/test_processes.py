@@ -42,6 +42,7 @@ def kept(folder: Path) -> subprocess.Popen[bytes]:
     """A supervisor with a shell that has a child, both up when this returns."""
     supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(folder)])
     wait_for(lambda: processes.is_up(folder) and len(processes.running(folder).get("sleeper", [])) == 2)
+    wait_for(lambda: (folder / "logs" / "sleeper.log").read_text())  # the shell says so after it has its child
     return supervisor
 
 

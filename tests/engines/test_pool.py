@@ -111,7 +111,7 @@ def test_workers_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
     assert len(children) == 2
     main.kill()
     main.wait()
-    while any(Path(f"/proc/{child}").exists() and _state(child) != "Z" for child in children):
+    while any(_state(child) not in GONE for child in children):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -139,9 +139,9 @@ def test_workers_are_killed_with_the_main_process() -> None:
     with subprocess.Popen([sys.executable, "-c", LEFT_ALONE], cwd=ROOT, stdout=subprocess.PIPE, text=True) as main:
         assert main.stdout is not None
         worker = main.stdout.readline().strip()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     try:
-        while Path(f"/proc/{worker}").exists() and _state(worker) != "Z":
+        while _state(worker) not in GONE:
             assert time.monotonic() < deadline
             time.sleep(0.05)
     finally:
@@ -149,8 +149,15 @@ def test_workers_are_killed_with_the_main_process() -> None:
             os.kill(int(worker), signal.SIGKILL)
 
 
+#: nothing is left of a process, or its exit code alone
+GONE = ("", "Z", "X")
+
+
 def _state(process: str) -> str:
-    return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # which is raised where it ends meanwhile
+        return ""
 
 
 def workers() -> set[int]:
@@ -252,7 +259,7 @@ site, state = harness.site_of(harness.config("scaffold", rounds=2))
 for more in range(20):
     child, store = os.fork(), Store()
     if not child:
-        signal.alarm(20)
+        signal.alarm(60)
         limit = len(os.listdir("/proc/self/fd")) - 1 + more
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         try:
@@ -270,7 +277,7 @@ for more in range(20):
 
 
 def run_here(program: str) -> list[str]:
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0 and not ended.stderr, ended.stderr
     return ended.stdout.splitlines()
 
@@ -334,7 +341,7 @@ torch.set_num_threads(2)
 large = torch.ones(1 << 20).clone()
 assert succeeds_in_fork(lambda: large.clone())
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
 
 
 def test_forks_that_cannot_train_say_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,7 @@ def test_a_hostile_reply_is_refused_and_the_round_goes_on_as_without_it(
     assert digest(result) == without
 
 
-def test_past_the_deadline_a_round_goes_on_and_a_late_reply_is_noted(tmp_path: Path) -> None:
+def test_past_the_deadline_a_round_goes_on_and_a_late_reply_is_noted(clock: None, tmp_path: Path) -> None:
     """Client 2's reply to the first round arrives in the second, in which it is then asked, and answers in time."""
     config = tiny.config_of("fedavg", clients_per_round=4, rounds=2)
     nodes = tiny.nodes(config, tmp_path)

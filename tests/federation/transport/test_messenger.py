@@ -24,7 +24,7 @@ NAMES = ("north", "south", "east")
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def soon(clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messenger, "GRACE", 0.3)
 
 

@@ -213,7 +213,8 @@ class Federation(Processes):
         """The sites that Flower believes to be there."""
         with self.link() as link:
             here = {node.key for node in link.nodes() if node.connected}
-        return {name for name in SITES if self._key(name) in here}
+        admitted = (path.parent.name for path in self.folder.glob(f"*/{certificates.PUBLIC_KEY}"))
+        return {name for name in admitted if self._key(name) in here}
 
     def _key(self, name: str) -> bytes:
         return certificates.pem(certificates.public_key(str(self.folder / name / certificates.PUBLIC_KEY)))

@@ -20,6 +20,7 @@ def test_a_registered_site_that_sends_nonsense_is_refused_round_after_round(fede
     federation.admit("hostile")
     federation.start_site("hostile", 2, [Path(__file__).with_name("hostile.py")])
     try:
+        wait_for(lambda: "hostile" in federation.connected(), look=0.5)  # or the first round may not wait for it
         config = config_of("fedavg", rounds=7)
         run = federation.finish(federation.submit("hostile", config, [*SITES[:2], "hostile"], deadline=20))
     finally:

@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from select import select
 from typing import Any
 
-PATIENCE = 30.0
+#: seconds; only a hang is of interest, and a busy machine may need many for a start
+PATIENCE = 120.0
 
 
 class Browser:
@@ -65,6 +67,11 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
+    def wait_for(self, event: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait for an event that may have come already."""
+        while not any(map(event, self.events)):
+            self.events.append(self._receive())
+
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             assert select([self._in], [], [], PATIENCE)[0], "Chromium does not answer"
@@ -92,6 +99,7 @@ class Page:
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
         self.call("Page.bringToFront")
         self.call("Emulation.setFocusEmulationEnabled", enabled=True)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
@@ -101,8 +109,12 @@ class Page:
         return self._browser.call(method, self._session, **parameters)
 
     def open(self, address: str) -> None:
-        self.call("Page.navigate", url=address)
-        self.until("document.readyState === 'complete'")
+        """Go to a page and wait until it is loaded; until then a script might still see the page before."""
+        loader = self.call("Page.navigate", url=address)["loaderId"]
+        loaded = {"name": "load", "loaderId": loader}
+        self._browser.wait_for(
+            lambda event: event["method"] == "Page.lifecycleEvent" and loaded.items() <= event["params"].items()
+        )
 
     def read(self, script: str) -> Any:
         """The value of an expression."""

@@ -35,11 +35,11 @@ def test_the_search_works_from_disk(browser: Browser) -> None:
     page = browser.page()
     browser.events.clear()
     page.open((SITE / "index.html").as_uri())
-    for _ in range(15):  # the page's program may not listen yet
+    for seconds in (1, 2, 4, 8, 16, 32, 64):  # the page's program may not listen yet
         page.read("document.querySelector('.md-search__input').focus()")
         page.read(TYPE)
         with suppress(AssertionError):
-            page.until("document.querySelector('.md-search-result__item')", seconds=2)
+            page.until("document.querySelector('.md-search-result__item')", seconds=seconds)
             break
     assert "FedLC" in page.text(".md-search-result__list")
     assert asked_of_a_network(browser) == []

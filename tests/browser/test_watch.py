@@ -9,12 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from fedskew.record import reader
+from fedskew.record import reader, run_lock
 from fedskew.report import live
 from tests.browser.chromium import PATIENCE, Browser
 
@@ -55,6 +55,13 @@ def begin(nursery: subprocess.Popen[str], *arguments: str | Path | int) -> int:
     return int(line)
 
 
+def wait_for(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_run_is_followed_through_kill_and_resume(
     browser: Browser, nursery: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,16 +70,15 @@ def test_a_run_is_followed_through_kill_and_resume(
     # of a tenth of a second or more, so that what is left after the kill takes longer than a few looks of the page
     rounds = ("--engine", "inline", "--clients", 4, "--clients-per-round", 2, "--local-epochs", 10, "--rounds", ROUNDS)
     running = begin(nursery, "run", "--out", folder, *rounds)
-    deadline = time.monotonic() + PATIENCE
-    while not (folder / reader.NAME).exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for((folder / reader.NAME).exists)
+    os.kill(running, signal.SIGSTOP)  # else a busy machine may open the page after the last round
     with live.PageServer(live.Watched([folder])) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         page = browser.page()
         try:
             page.open(server.address)
+            os.kill(running, signal.SIGCONT)
             page.until(f"{STATE} === 'running' && {LAST} >= 2 && document.querySelector('#chart .line')")
             page.read("window.mark = 1")  # which a reload would take away
             said, shown = page.read(SPOKEN), page.read(LAST)
@@ -82,8 +88,11 @@ def test_a_run_is_followed_through_kill_and_resume(
             page.until(f"{STATE} === 'dead'")
             assert "dead fedavg, seed 0: " in page.read(SPOKEN)
             assert 2 <= page.read(LAST) < ROUNDS, "killed too late to be resumed"
-            begin(nursery, "resume", folder)
+            running = begin(nursery, "resume", folder)
+            wait_for(lambda: run_lock.is_locked(folder))
+            os.kill(running, signal.SIGSTOP)
             page.until(f"{STATE} === 'running'")
+            os.kill(running, signal.SIGCONT)
             page.until(f"{STATE} === 'finished'")
             assert "finished fedavg, seed 0: " in page.read(SPOKEN)
 

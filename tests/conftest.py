@@ -5,7 +5,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 # The same examples every time, and no deadline: a loaded machine must not fail a test.
@@ -22,6 +24,13 @@ os.environ.pop("COLUMNS", None)
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What a test draws without a seed does not depend on the tests that its worker had before."""
+    torch.manual_seed(0)
+    np.random.seed(0)
 
 
 @pytest.fixture(scope="session")

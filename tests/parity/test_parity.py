@@ -61,7 +61,11 @@ def test_engines_agree_in_the_layout_of_bf16(method: str, images: sources.Source
 
 
 def test_the_thread_count_of_the_caller_is_left_alone(images: sources.Source) -> None:
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    config = api.configure(partition="iid", clients=2, rounds=1, local_epochs=1, engine="inline")
-    experiment.run(config, inputs=RunInputs(source=images))
-    assert torch.get_num_threads() == 2
+    try:
+        config = api.configure(partition="iid", clients=2, rounds=1, local_epochs=1, engine="inline")
+        experiment.run(config, inputs=RunInputs(source=images))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -46,6 +46,13 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
             processes.stop_all(folder)
 
 
+@pytest.fixture(scope="module")
+def trained(federation: Federation) -> Federation:
+    """With a finished run; pytest-xdist deals the tests of a module to several workers, in any order."""
+    succeed("federation", "run", federation.coordinator, "fedavg", *FIRST)
+    return federation
+
+
 def test_a_run_ends_in_a_report(federation: Federation) -> None:
     """36 test samples, 12 at each site; the classes are far apart, so two rounds suffice for nearly all of them."""
     said = json.loads(succeed("federation", "run", federation.coordinator, "fedavg", *FIRST))
@@ -86,10 +93,9 @@ def test_a_site_refuses_what_it_did_not_sign_and_writes_it_down(
 
 
 @pytest.mark.slow
-def test_more_rounds_than_a_site_signed_are_refused_in_another_run_too(federation: Federation) -> None:
+def test_more_rounds_than_a_site_signed_are_refused_in_another_run_too(trained: Federation) -> None:
     """The first run used up the approval; a run with another seed would reveal something new."""
-    # finished already, unless this test runs alone
-    succeed("federation", "run", federation.coordinator, "fedavg", *FIRST)
+    federation = trained
     again = ("--seed", "5", "--name", "again")
     said = complaint("federation", "run", federation.coordinator, "fedavg", *TRAINING, *again)
     assert "all 2 updates of stage 0 that this site approved ('fedavg') have left" in said
@@ -100,12 +106,12 @@ def test_more_rounds_than_a_site_signed_are_refused_in_another_run_too(federatio
     assert [list(each) for each in lost] == [["2"], ["2"]] and "have left" in lost[0]["2"]
 
 
-def test_an_altered_log_is_detected(federation: Federation) -> None:
-    south = federation.members[1]
+def test_an_altered_log_is_detected(trained: Federation) -> None:
+    south = trained.members[1]
     before = (south / "log.jsonl").read_bytes()
     lines = before.splitlines(keepends=True)
     for altered in (
-        before.replace(b"refusal", b"request", 1),
+        before.replace(b"request", b"refusal", 1),
         b"".join([*lines[:3], *lines[4:]]),
         b"".join(lines[:-2]),
         before + lines[-1],
@@ -116,7 +122,8 @@ def test_an_altered_log_is_detected(federation: Federation) -> None:
     assert "The log is intact" in succeed("federation", "log", south)
 
 
-def test_status_lists_connected_sites(federation: Federation) -> None:
+def test_status_lists_connected_sites(trained: Federation) -> None:
+    federation = trained
     said = json.loads(succeed("federation", "status", federation.coordinator, "--json"))
     assert said["up"] and [each["site"] for each in said["sites"]] == list(made.SITES)
     assert all(each["admitted"] and each["connected"] for each in said["sites"])
@@ -163,3 +170,5 @@ def test_stopping_ends_everything_also_after_a_crash(federation: Federation) -> 
     assert not federation.running()
     down = json.loads(succeed("federation", "status", federation.coordinator, "--json"))
     assert not down["up"] and {each["connected"] for each in down["sites"]} == {None}
+    for folders in ([federation.coordinator], federation.members):  # as it was found
+        together("start", folders)

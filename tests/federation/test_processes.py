@@ -112,6 +112,14 @@ def test_a_pid_that_is_another_process_by_now_is_let_live(changed: dict[str, str
         innocent.wait()
 
 
+def test_a_process_that_ends_at_once_leaves_nothing_to_be_found(tmp_path: Path) -> None:
+    (tmp_path / "processes").mkdir()
+    brief = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, brief.pid, os.WEXITED | os.WNOWAIT)
+    processes.Supervisor(tmp_path).write_pid("brief", brief.pid)
+    assert not processes.running(tmp_path) and brief.wait() == 0
+
+
 def test_flower_is_silent_unless_the_user_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK", "FLWR_HOME"):
         monkeypatch.delenv(name, raising=False)

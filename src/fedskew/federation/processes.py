@@ -171,9 +171,10 @@ class Supervisor:
 
     def write_pid(self, name: str, pid: int) -> None:
         """Write pid, start time and boot id to a file: together they identify one process."""
-        process = next(each for each in _all_processes() if each.pid == pid)
-        content = {"pid": pid, "started": process.started, "boot": _boot_id()}
-        atomic_io.write(self.folder / PIDS / f"{name}.json", json.dumps(content))
+        for process in _all_processes():
+            if process.pid == pid:  # else it has ended at once, and there is nothing to be found again
+                content = {"pid": pid, "started": process.started, "boot": _boot_id()}
+                atomic_io.write(self.folder / PIDS / f"{name}.json", json.dumps(content))
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Return whether a condition becomes true in time.

@@ -220,6 +220,7 @@ class _Worker:
         self.process.join(timeout=5)
         if self.process.is_alive():
             self.process.kill()
+            self.process.join()
 
 
 def _serve(

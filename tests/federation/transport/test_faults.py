@@ -46,7 +46,7 @@ def test_past_the_deadline_a_round_goes_on_without_a_site(federation: Federation
 @pytest.mark.slow  # it waits for a minute; make test-more runs it
 def test_a_site_killed_in_a_round_comes_back_with_its_memory(federation: Federation) -> None:
     """It has done the work of its second round and is killed at once; nobody goes on without it."""
-    config = config_of("moon", rounds=3)
+    config = config_of("moon", rounds=6)  # of which the site could do some before the signal comes
     out = federation.submit("site-killed", config)
     wait_for(lambda: (out / "run_id").exists())
     worked = federation.memory("site1") / (out / "run_id").read_text() / "site-1" / "turn-1.safetensors"
@@ -54,11 +54,11 @@ def test_a_site_killed_in_a_round_comes_back_with_its_memory(federation: Federat
     federation.stop("site1", signal.SIGKILL)
     # Flower gives away the place of a lost node only after a while.
     wait_for(lambda: "site1" not in federation.connected(), look=1)
-    assert rounds(out) < 3
+    assert rounds(out) < 6
     federation.start_site("site1", 1)
     run = federation.finish(out)
     assert run.end is not None and run.end["weights_sha256"] == inline(config)
-    assert [line["replies"] for line in run.rounds] == [3, 3, 3]
+    assert [line["replies"] for line in run.rounds] == [3] * 6
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,10 +65,16 @@ def test_identifiers_share_their_runs(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two methods of a table at smoke scale."""
+    """Two methods of a table at smoke scale; no test adds a run."""
     out = tmp_path_factory.mktemp("finished")
     runner.reproduce(preset_of(TABLE1), "smoke", RunCache(out), methods=["fedavg", "fedlmd"], name="inline")
     return out
+
+
+@pytest.fixture(scope="module")
+def shared(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with whatever tests add, in any order: what several of them need is run once."""
+    return Path(shutil.copytree(finished, tmp_path_factory.mktemp("shared") / "runs"))
 
 
 def test_a_finished_cell_is_not_run_again(finished: Path) -> None:
@@ -224,8 +231,8 @@ def test_a_shorter_run_is_no_beginning_where_the_method_goes_by_the_number_of_ro
         "fednoro/table3/ich-rho0.3-eta0.3-0.5",
     ],
 )
-def test_one_of_each_family_at_smoke_scale(wanted: str, finished: Path) -> None:
-    check(wanted, finished)
+def test_one_of_each_family_at_smoke_scale(wanted: str, shared: Path) -> None:
+    check(wanted, shared)
 
 
 @pytest.mark.slow
@@ -243,28 +250,28 @@ def check(wanted: str, out: Path) -> None:
         assert "printed" not in outcome.heading or preset_of(wanted).shows in ("hyper", "printed")
 
 
-def test_one_client_s_update_begins_with_the_trained_model(finished: Path) -> None:
+def test_one_client_s_update_begins_with_the_trained_model(shared: Path) -> None:
     """After a round of FedAvg by one client alone, the model is that client's: it was trained on its samples only."""
-    check("fedvls/fig2", finished)
+    check("fedvls/fig2", shared)
     cell = runner.wanted(preset_of("fedvls/fig2"), "smoke", name="inline")[0][0]
-    run = reader.read(RunCache(finished).place(cell))
+    run = reader.read(RunCache(shared).place(cell))
     assert cell.start is not None
-    start = reader.read(RunCache(finished).place(cell.start))
+    start = reader.read(RunCache(shared).place(cell.start))
     assert run.header["counts"] == [start.header["counts"][3]]
     assert run.rounds[0]["examples"] == sum(start.header["counts"][3])
 
 
-def test_updates_among_records_are_taken_without_the_weights_they_began_with(finished: Path, tmp_path: Path) -> None:
+def test_updates_among_records_are_taken_without_the_weights_they_began_with(shared: Path, tmp_path: Path) -> None:
     """Committed records have no weights: a table whose updates are all there is made from them alone."""
     preset = preset_of("fedvls/table12")
-    runner.reproduce(preset, "smoke", RunCache(finished), methods=["fedavg", "fedkd"], name="inline")
+    runner.reproduce(preset, "smoke", RunCache(shared), methods=["fedavg", "fedkd"], name="inline")
     there = tmp_path / "records"
     for cell in (group[0] for group in runner.wanted(preset, "smoke", ["fedavg", "fedkd"], name="inline")):
         assert cell.start is not None
         for each in (cell, cell.start):
             kept = RunCache(there).place(each)
             kept.mkdir(parents=True, exist_ok=True)
-            (kept / reader.NAME).write_bytes((RunCache(finished).place(each) / reader.NAME).read_bytes())
+            (kept / reader.NAME).write_bytes((RunCache(shared).place(each) / reader.NAME).read_bytes())
     starts = harness.Starts()
 
     def trained() -> list[tuple[str, int]]:
@@ -281,7 +288,7 @@ def test_updates_among_records_are_taken_without_the_weights_they_began_with(fin
         ("fedavg", 2),
         ("fedntd", 1),
     ]  # its weights are nowhere, so the model is trained for fedntd alone
-    tables = [(out / "fedvls/table12/smoke-fedavg-fedkd/table.csv").read_text() for out in (finished, tmp_path / "all")]
+    tables = [(out / "fedvls/table12/smoke-fedavg-fedkd/table.csv").read_text() for out in (shared, tmp_path / "all")]
     assert tables[0] == tables[1]
 
 

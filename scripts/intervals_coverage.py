@@ -1,11 +1,11 @@
-"""Simulate how often the 95 % intervals of scores hold the true value, at the fewest samples that are shown and above.
+"""Simulate the coverage of the 95 % intervals of scores, at the fewest samples that are shown and above.
 
     python scripts/intervals_coverage.py [--simulations 1000] [--seed 0]
 
 A model's logits are normal. Those of the true class are higher by a number between 0.4 and 1.9: with two classes, that
 is an AUROC of 0.65 to 0.97. Those of a patient's samples share half of their variance. The true values are those of a
-large sample. Prints a Markdown table with the share of intervals that hold the truth, in percent; each cell has as many
-simulations as asked for. "Fewest" are as many samples (or patients) of a class as the first number needs.
+large sample. Prints a Markdown table with the share of intervals that contain the true value, in percent. Each cell has
+as many simulations as asked for. "Fewest" are as many samples (or patients) of a class as the first number needs.
 
 A second table is about what a site gains: two models of several accuracies, on the same test samples, over seeds. How
 hard a sample is has three normal parts: one that both models share, one of each model, and one of each seed.
@@ -74,7 +74,7 @@ def intervals(found: Predictions) -> Iterator[tuple[str, Interval]]:
 
 
 def coverage(shape: Sequence[int], patients: bool, simulations: int, seed: int) -> dict[str, float]:
-    """Return the share of intervals that hold the truth, by metric."""
+    """Return the share of intervals that contain the true value, by metric."""
     rng = np.random.default_rng(seed)
     least = LEAST_PATIENTS if patients else LEAST
     counts = [each * least for each in shape]

@@ -1,4 +1,4 @@
-"""Intervals: Wilson's by hand, means and differences, patients, and how often they hold the true value."""
+"""Intervals: Wilson's by hand, means and differences, patients, and how often they contain the true value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimate the share of wrong labels at each client, with an interval that holds the truth in about nine of ten cases.
+"""Estimate the share of wrong labels at each client, with an interval that covers the truth in about nine of ten cases.
 
 The share that contradicts the model is too high where the model itself errs, and it errs the more, the less it has
 learned. Three quantiles of the truth are linear in that share, in what the model has not learned, and in their product.

@@ -17,7 +17,7 @@ from fedskew.metrics import intervals
 from fedskew.metrics.intervals import Interval, Measured
 
 #: how much of what test samples explain of the variance among seeds is subtracted: of few seeds, variances are often
-#: estimated too low. scripts/intervals_coverage.py shows how often the intervals of 3 and 5 seeds hold the truth
+#: estimated too low. scripts/intervals_coverage.py shows the coverage of the intervals of 3 and 5 seeds
 EXPLAINED = 0.75
 
 

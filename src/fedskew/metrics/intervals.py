@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: the share of intervals that hold the true value
+#: the share of intervals that contain the true value
 LEVEL = 0.95
 
 

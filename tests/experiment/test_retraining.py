@@ -257,7 +257,7 @@ def test_shared_test_samples_have_a_list_of_their_own(tmp_path: Path) -> None:
     assert "<em>test</em>" in page and "Labels of the test samples to review" in page
     assert "type --test" in succeed("review", tmp_path / "run", "--client", "0", "--out", out)
     assert "Type either --client NAME or --test" in complaint("review", tmp_path / "run", "--out", out)
-    assert "Type --client NAME, or --test" in complaint(
+    assert "Type either --client NAME or --test" in complaint(
         "review", tmp_path / "run", "--out", out, "--test", "--client", "0"
     )
     assert "Type, for example, --out suspects.csv" in complaint("review", tmp_path / "run", "--client", "0")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedskew.metrics.evaluation import BINS, LEAST, LEAST_CALIBRATED, LEAST_PATIENTS, Predictions, scores
+from fedskew.metrics.intervals import wilson
 
 
 def made(counts: tuple[int, ...] = (40, 25, 60), seed: int = 0, distance: float = 1.0) -> Predictions:
@@ -116,6 +117,20 @@ def test_the_number_of_auroc_weighs_what_is_assumed_and_what_is_seen_by_hand() -
     measured = Predictions(labels, np.stack([1 - positive, positive], 1)).auroc[1]
     assert measured is not None and measured.value == pytest.approx(0.9)
     assert measured.number == pytest.approx(0.09 / 0.006982137)
+
+
+def test_a_model_that_predicts_one_class_has_an_uncertain_f1() -> None:
+    # 12 and 28 samples, all predicted as class 1: F1 is 0 and 2 * 28 / (40 + 28). Within a class all samples are
+    # alike, so no variance shows; the interval is that of a share of 28.
+    labels = np.repeat([0, 1], [12, 28])
+    given = Predictions(labels, np.tile([0.3, 0.7], (40, 1)))
+    none, one = given.f1
+    assert none is not None and one is not None
+    assert one.value == pytest.approx(56 / 68) and one.number == 28
+    low, high = wilson(56 / 68, 28).low, wilson(56 / 68, 28).high
+    assert (one.interval.low, one.interval.high) == (pytest.approx(low), pytest.approx(high))
+    macro = scores(given).macro_f1
+    assert macro is not None and 0 < macro.low < 28 / 68 < macro.high < 1
 
 
 @pytest.mark.parametrize("metric", ["sensitivity", "specificity", "auroc", "f1"])

@@ -147,7 +147,8 @@ class Predictions:
     def _f1(self, label: int, value: float) -> Measured | None:
         """Measure F1 = 2 TP / (predicted + true), given how many samples each class has.
 
-        Its number is that of a share with the same variance.
+        Its number is that of a share with the same variance, or the samples of the class if no sample of any class
+        differs from the others: nothing shows the variance of a model that predicts one class only.
         """
         own, predicted = self.labels == label, self.predicted == label
         units = self.units(own)
@@ -156,8 +157,8 @@ class Predictions:
         total = int(own.sum() + predicted.sum())
         influence = (2.0 * (own & predicted) - value * (own.astype(float) + predicted)) / total
         influence -= self._mean_of_class(influence)
-        variance = float(influence @ influence)
-        number = value * (1 - value) / variance if 0 < value < 1 else float(own.sum())
+        shown = 0 < value < 1 and not np.allclose(influence, 0.0, atol=1e-12)
+        number = value * (1 - value) / float(influence @ influence) if shown else float(own.sum())
         return Measured(float(value), influence, number, units, self._numbered)
 
     def _area(self, label: int) -> float:

@@ -25,6 +25,9 @@ TYPE = """(() => {
     }
 })()"""
 
+#: the list is emptied and filled again for each word, so it must be asked for what it shows, not first whether it shows
+FOUND = "document.querySelector('.md-search-result__list').innerText.includes('FedLC')"
+
 
 def asked_of_a_network(browser: Browser) -> list[str]:
     sent = [event["params"]["request"]["url"] for event in browser.events if event["method"].endswith("WillBeSent")]
@@ -39,9 +42,10 @@ def test_the_search_works_from_disk(browser: Browser) -> None:
         page.read("document.querySelector('.md-search__input').focus()")
         page.read(TYPE)
         with suppress(AssertionError):
-            page.until("document.querySelector('.md-search-result__item')", seconds=seconds)
+            page.until(FOUND, seconds=seconds)
             break
-    assert "FedLC" in page.text(".md-search-result__list")
+    else:
+        pytest.fail(f"the search found nothing, but {page.text('.md-search-result')}")
     assert asked_of_a_network(browser) == []
 
 
